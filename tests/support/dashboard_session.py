@@ -26,8 +26,9 @@ class Session:
         return self.drawn.count("metric")
 
     async def rerun(self, query: str) -> None:
-        """Ask for the page of a link."""
+        """Ask for the page Explore of a link."""
         message = BackMsg()
+        message.rerun_script.page_name = "explore"
         message.rerun_script.query_string = query
         self.is_finished = False
         await self.socket.send(message.SerializeToString())

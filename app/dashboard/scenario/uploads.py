@@ -172,8 +172,6 @@ def trace_uploader() -> None:
     """Draw the uploader, and what has been uploaded."""
     help_ = page_text("scenario.uploads", megabytes=MOST_UNPACKED_MB, requests=MOST_REQUESTS)
     uploader("Your own trace", "trace_upload", _take, max_upload_size=MOST_MB, help=help_)
-    if problem := st.session_state.get(_PROBLEM):
-        st.error(escaped(problem))
     for name, upload in uploads().items():
         failed = [note for note in upload.trace.notes if note.startswith("failed")]
         st.caption("; ".join([f"{plain(name)}: {len(upload.trace):,} requests", *failed]))
@@ -207,6 +205,8 @@ def columns_of_table(name: str) -> None:
         st.query_params[_COLUMNS] = columns  # a field that was not there before sets no link
     help_ = setting_docs()["workload.columns"].sentence
     note_drawn(_COLUMNS, st.text_input("Columns", help=help_, key=_COLUMNS))
+    if problem := st.session_state.get(_PROBLEM):
+        st.error(escaped(problem))
     st.button("See the first rows", on_click=ask_again, args=(name,), width="stretch")
 
 

@@ -101,7 +101,7 @@ def test_saved_downloaded_reported_and_deleted_in_a_browser(user: Browser) -> No
     user.fill("Save the scenario at the side as", "mine")
     user.press("Simulate and save")
     expect(page.get_by_text("saved as mine")).to_be_visible()
-    page.wait_for_url("**runs_open=mine**")
+    page.wait_for_url("**measure_open=mine**")
     assert downloaded(user, "Folder as zip")[:2] == b"PK"
     assert downloaded(user, "Report as HTML").startswith(b"<!DOCTYPE html>")
     page.get_by_role("button", name="Delete ...").click()

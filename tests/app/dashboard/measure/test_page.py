@@ -145,7 +145,7 @@ def bundled_engine() -> Iterator[str]:
 
 def begin(user: Browser, url: str, requests: int, rate: int) -> None:
     user.open(SMALL_LINK.format(requests, rate), "Measure")
-    user.page.get_by_label("Endpoint").fill(url)
+    user.page.get_by_label("Endpoint", exact=True).fill(url)
     user.start("Start")
 
 
