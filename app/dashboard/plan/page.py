@@ -76,8 +76,11 @@ def page() -> None:
     name = _begin(plan)
     with reserved("plan"):
         watch_job(name, lambda _: _draw(plan, prices))
-    if (job := find_job(name)) and job.was_stopped:
+    job = find_job(name)
+    if job is not None and job.was_stopped:
         st.button("Go on", on_click=forget_job, args=(name,))
+    elif job is not None and name != _LOADS and not _is_unfinished(job):
+        st.rerun()  # it ended while it was drawn: nothing else would begin the next
 
 
 def _begin(plan: _Plan) -> str:

@@ -156,7 +156,7 @@ def test_bundled_engine_in_the_browser(user: Browser) -> None:
     page = user.page
     with bundled_engine() as engine:
         begin(user, engine, 30, 20)
-        page.get_by_text("30 finished").wait_for(timeout=180_000)
+        page.get_by_test_id("stText").get_by_text("30 finished").wait_for(timeout=180_000)
         user.settle()
         assert page.get_by_test_id("stPlotlyChart").count() > 4
 

@@ -114,7 +114,7 @@ def test_a_run_in_which_nothing_finished_is_shown(page: Any, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_click_on_a_bar_explains_its_request(user: Browser) -> None:
-    user.open("why?requests=100&why_window=0&why_window=100", "Why")
+    user.open("why?requests=100&why_window=0&why_window=9.5", "Why")
     page = user.page
     timeline = page.locator(".st-key-why_timeline .js-plotly-plot")
     bar = timeline.locator(".subplot.xy .trace.bars").last.locator(".point path").first
