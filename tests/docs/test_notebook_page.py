@@ -39,8 +39,8 @@ def test_the_page_has_the_text_the_code_and_what_it_returned(notebook: Any) -> N
     assert page.count("<table") == 1
     assert "<style" not in page
     assert 'class="dataframe"' not in page
-    assert re.findall(r'<div id="notebook-figure-0" role="img" aria-label="(.*?),', page) == [
-        "p99 TTFT by request rate"
+    assert re.findall(r'<div id="notebook-figure-0" role="img" aria-label="(.*?)"', page) == [
+        "p99 TTFT, ms against the request rate."
     ]
     assert not re.search(r'src="(https?:)?//', page)
 
@@ -60,7 +60,7 @@ def test_what_the_text_says_of_the_schedulers_is_what_was_found(notebook: Any) -
 def test_its_figures_and_the_library_lie_beside_it(notebook: Any) -> None:
     assets = notebook_page.notebook_assets()
     assert "drawFigures" in assets["assets/library-figures.js"]
-    assert assets["assets/library-figures.js"].count('"ttft_s_p99"') == 1
+    assert assets["assets/library-figures.js"].count("P99 TTFT by request rate") == 1
     assert len(assets["assets/plotly.js"]) > 1_000_000
     page = notebook_page.notebook_page()
     assert [f"assets/{name}" for name in re.findall(r'src="../assets/([^"]+)"', page)] == [*assets]
