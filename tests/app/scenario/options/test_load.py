@@ -65,7 +65,6 @@ def test_a_constant_load_is_what_it_says() -> None:
 
 TRACE = Path("t.jsonl")
 BAD: list[tuple[dict[str, Any], str]] = [
-    ({}, "nothing to send: give --rate R, --concurrency N or --trace FILE as well; without"),
     ({"path": TRACE, "arrivals": "poisson"}, "--arrivals and --trace exclude each other"),
     ({"concurrency": 2, "arrivals": "poisson"}, "--arrivals and --concurrency exclude each other"),
     ({"arrivals": "poisson", "rate_per_s": 2.0}, "the load has no end: give --duration S or"),
