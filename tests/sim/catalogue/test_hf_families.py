@@ -19,8 +19,8 @@ from tests.support.hf_configs import (
 
 pytestmark = pytest.mark.slow
 
-LEFT_OUT = re.compile(r"norm|ln_|bias$|sinks|shared_expert_gate")
-"""Norms, biases, and a few weights of gates and sinks."""
+LEFT_OUT = re.compile(r"norm|ln_|bias$|sinks|shared_expert_gate|act_fn")
+"""Norms, biases, and a few weights of gates, sinks and activations."""
 NO_GROUPS = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
 GPT_2 = {"vocab_size": 500, "n_embd": 64, "n_layer": 6, "n_head": 4, "n_positions": 128}
 GPT_J = {**GPT_2, "rotary_dim": 8}
@@ -63,7 +63,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "olmo3": LLAMA,
     "arcee": LLAMA,
     "apertus": LLAMA,
-    "dots1": {**LATE_EXPERTS, "head_dim": 16},
+    "dots1": {**LATE_EXPERTS, "head_dim": 16, "n_shared_experts": 2},
     "glm4": {**LLAMA, "head_dim": 16},
     "glm4_moe": {**LATE_EXPERTS, "head_dim": 16},
     "seed_oss": {**LLAMA, "head_dim": 16},
