@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate
 from math import sqrt
 from operator import mul
+from os.path import isfile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +34,7 @@ def _measured(given: Any) -> Any:
     """Return the shares that ``0.8x0.6x0.5`` names, or that a file of a server counts."""
     if not isinstance(given, str):
         return given
-    return read_acceptance(Path(given)) if Path(given).is_file() else split_by_x(given)
+    return read_acceptance(Path(given)) if isfile(given) else split_by_x(given)
 
 
 class ChainDecoding(DraftedDecoding):

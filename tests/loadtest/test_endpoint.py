@@ -223,7 +223,12 @@ LONG = f"http://{'a' * 64}.example"
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 ASKED = "GET http://h/v1/models"
 PROBES: dict[str, tuple[int, Any, dict[str, Any], str]] = {
-    "404": (404, {}, {}, f"{ASKED}: answered 404; {TRY}"),
+    "404": (
+        404,
+        {},
+        {},
+        f"{ASKED}: answered 404; {TRY}; without a list: --dialect openai --model NAME",
+    ),
     "401": (401, {}, {}, f"{ASKED}: answered 401; set OPENAI_API_KEY to a key that it accepts"),
     "not JSON": (200, "hello", {}, f"{ASKED}: the answer is no list of models; {TRY}"),
     "a list": (200, [1], {}, f"{ASKED}: the answer is no list of models; {TRY}"),

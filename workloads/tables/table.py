@@ -87,7 +87,9 @@ class Table:
             if not any(map(str.strip, cells)):
                 continue
             if len(cells) != len(self.names):
-                yield line, wrong_width(self.names, cells, self.delimiter.join(cells))
+                text = self.delimiter.join(cells)
+                secret = bool(self._rows.header_columns)
+                yield line, wrong_width(self.names, cells, "headers, not shown" if secret else text)
                 continue
             try:
                 yield line, {n: utf8(c.strip()) for n, c in zip(self.names, cells, strict=True)}

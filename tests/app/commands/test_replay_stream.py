@@ -249,7 +249,7 @@ def test_a_load_test_on_a_full_disk(
     assert done.code == 1
     assert there <= done.there < set(FILES) - {SUMMARY}
     assert "30 requests: 30 finished" in done.out
-    assert "TTFT, ms" in done.out
+    assert "TTFT ms" in done.out
     assert done.err[-1].startswith(f"servetwin: {small_disk}/run/requests.parquet: its ")
     assert "bytes could not be written (No space left on device)" in done.err[-1]
     assert f"files: {done.instead}" in done.out

@@ -9,9 +9,9 @@ SCENARIO = build_setup("llama-3-8b", "h100", ["fp8"], without=["kernel-fusion"])
 
 def test_a_report_names_the_techniques_on_and_off() -> None:
     record = {"techniques": ["fp8", "kv-quantisation:format=int8"], "without": ["kernel-fusion"]}
-    first, server, _, toggles = scenario_lines("chats.jsonl", SCENARIO, record)
-    assert first.startswith("chats.jsonl: continuous+paged, ")
+    server, _, toggles, first = scenario_lines("chats.jsonl", SCENARIO, record)
     assert server.startswith("roofline llama-3-8b on ")
+    assert first.startswith("chats.jsonl: continuous+paged, ")
     assert toggles == "techniques fp8, kv-quantisation:format=int8; without kernel-fusion"
 
 

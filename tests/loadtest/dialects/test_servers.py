@@ -178,7 +178,8 @@ def test_a_path_too_many() -> None:
         with pytest.raises(LoadTestError) as caught:
             probe(f"{url}/llm")
         assert str(caught.value) == (
-            f"GET {url}/llm/v1/models: answered 404; {TRY}; there is one at {url}/v1"
+            f"GET {url}/llm/v1/models: answered 404; {TRY}; without a list: --dialect openai "
+            f"--model NAME; there is one at {url}/v1"
         )
 
 

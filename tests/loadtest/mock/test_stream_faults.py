@@ -79,7 +79,8 @@ ROWS = {
         (UsageSays(tokens=100000000000000000000),),
         doubts=[
             FEWER.replace(
-                "below the chunks with text", "more than was asked for and their text can hold"
+                "below the chunks with text",
+                "above the limit that was sent and what the stream shows",
             )
         ],
     ),
