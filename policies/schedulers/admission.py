@@ -8,7 +8,10 @@ from servetwin.policies.protocols import KVMemory
 from servetwin.policies.sequence import Sequence
 
 Joins: TypeAlias = Callable[[Batch, int, int], bool]
-"""From a step, the rows that a prompt still needs, and those left of the budget: may it join?"""
+"""From a step, the rows that a prompt still needs, and those left of the budget: may it join?
+
+``budget_count: padded`` replaces ``whole`` alone.
+"""
 
 
 def in_pieces(batch: Batch, rows: int, left: int) -> bool:

@@ -18,15 +18,17 @@ from servetwin.workloads.native_class import mypyc_attr
 class SchedulerBase:
     """The parts of a scheduler, how sequences move between them, and what may be read of them.
 
-    A subclass decides (``decide``).
+    A subclass decides (``decide``), except where nothing but decodes is left: these run on without
+    a decision.
 
     A sequence waits in ``line``; once admitted it is in ``prompts``, in order of admission, until
-    its prompt is computed; with its first token it joins ``decodes``. Room for it comes from
-    ``room``: that is ``memory``, or a rule before it.
+    its prompt is computed; with its first token it joins ``decodes``. Memory for it comes from
+    ``room``: that is ``memory`` itself, or a rule that asks ``memory`` for more at once.
 
-    Between two decisions a batch of decodes only repeats, each context one token longer. A
-    simulator takes all these steps at once; the engine takes them one by one and gets the same
-    batches.
+    Between two decisions a batch of decodes only repeats, each context one token longer: a
+    macro-step. A simulator takes all its steps at once; the engine takes them one by one and gets
+    the same batches. So whoever may not join now may not join in any of these steps: a subclass
+    whose rule can change its mind meanwhile overrides ``repeatable_steps``.
     """
 
     has_token_budget: ClassVar[bool] = True
@@ -157,7 +159,7 @@ class SchedulerBase:
         return running, self.queue.size, self.memory.free_tokens()
 
     def holders(self) -> list[Sequence]:
-        """Return all sequences that hold KV memory, in order of admission."""
+        """Return all sequences that hold KV memory: decodes as they joined, then prompts."""
         return [*self.decodes, *self.prompts]
 
     def waiting(self) -> Iterable[Sequence]:

@@ -29,19 +29,19 @@ class ContinuousBatching(SchedulerBase):
     """At most ``token_budget`` rows a step, decodes first; prompts join in order.
 
     Whether a waiting prompt may join a step is the rule ``joins``. A decode that verifies drafts
-    has ``draft_rows`` further rows, and positions for them. Where it cannot take those block by
-    block, in a region or in groups of layers, it reserves its whole length and the last drafts.
+    has ``draft_rows`` further rows, and positions for them. In contiguous or grouped memory it
+    reserves all positions that it will ever hold when it is admitted.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, joins: Joins = whole) -> None:
         room: Room = memory
         drafts = config.draft_rows
-        is_paged = memory.layout == "paged"
+        by_block = memory.layout == "paged"
         if drafts and (config.kv == "grouped" or not config.prompt_token):
-            is_paged = False
-        if config.admission == "full" or (drafts and not is_paged):
+            by_block = False
+        if config.admission == "full" or (drafts and not by_block):
             room = Reserved(memory, config.draft_reach)
-        growth = memory if is_paged and room is memory else None
+        growth = memory if by_block and room is memory else None
         decodes = Lockstep(memory.block_tokens, growth)
         if drafts:
             decodes = DraftedDecodes(1 + drafts, growth, memory.block_tokens, config.draft_slots)
@@ -98,7 +98,7 @@ class ContinuousBatching(SchedulerBase):
             seq = queue.head()
             if seq is None:
                 return
-            if seq.base_computed_tokens:
+            if seq.base_computed_tokens:  # Its keys lie in host memory, or on another server.
                 if left < decodes.rows or not self.resume(seq, batch):
                     return
                 left -= decodes.rows if batch.lockstep is not None else 0
@@ -109,7 +109,7 @@ class ContinuousBatching(SchedulerBase):
                 return
             if not (self.has_room_at_peak(seq) and self.reserve(seq, cached, left)):
                 return
-            if line.is_late(seq, now_s):
+            if line.give_up_if_late(seq, now_s):
                 memory.release(seq)
                 line.pop()
                 continue

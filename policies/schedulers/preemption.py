@@ -14,7 +14,7 @@ Victim: TypeAlias = Callable[[list[Sequence], Reversible[Sequence]], Sequence]
 
 
 def newest(prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
-    """Return the sequence that came last."""
+    """Return the prompt in progress that came last, or the decode that joined last."""
     return prompts[-1] if prompts else next(reversed(decodes))
 
 

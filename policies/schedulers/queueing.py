@@ -104,10 +104,10 @@ class WaitingLine:
             self._newcomers.pop(seq, None)
         return seq
 
-    def is_late(self, seq: Sequence, now_s: float) -> bool:
-        """Return whether a sequence waited longer than the TTFT limit, and give it up if so.
+    def give_up_if_late(self, seq: Sequence, now_s: float) -> bool:
+        """Give up a sequence that waited longer than the TTFT limit; return whether it did.
 
-        Judged when it could be admitted, and not before, so that a run of steps hides no decision.
+        Asked when it could be admitted, with room and all: then no macro-step hides a decision.
         """
         limit_s = self._shed_ttft_s
         if limit_s is None or _has_run(seq) or now_s - seq.arrival_s <= limit_s:

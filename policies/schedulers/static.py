@@ -99,7 +99,7 @@ class StaticBatching(SchedulerBase):
 
     def admit(self, seq: Sequence, now_s: float) -> bool:
         """Take the next in line into the batch, or give it up; False without room."""
-        if not self.line.is_late(seq, now_s):
+        if not self.line.give_up_if_late(seq, now_s):
             cached_tokens = self.memory.cached_prefix(seq)
             if not self.memory.reserve(seq, seq.final_kv_tokens):
                 return False

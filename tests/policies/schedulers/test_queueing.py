@@ -75,7 +75,7 @@ def test_a_request_is_late_when_it_waited_longer_than_its_limit(
 ) -> None:
     queue = admission(shed_ttft_s=limit_s)
     seq = sequence("a", arrival_s=1.0)
-    assert queue.is_late(seq, 3.0) == late
+    assert queue.give_up_if_late(seq, 3.0) == late
     assert [dropped.request_id for dropped, _ in queue.dropped] == (["a"] if late else [])
 
 
@@ -89,7 +89,7 @@ def has_run(field: str) -> Sequence:
 def test_a_request_that_was_served_in_part_is_not_turned_away(field: str) -> None:
     queue = admission(shed_ttft_s=1.0, queue_limit=0)
     seq = has_run(field)
-    assert not queue.is_late(seq, 9.0)
+    assert not queue.give_up_if_late(seq, 9.0)
     add(queue, seq)
     queue.enforce_limit()
     assert queue.dropped == []
