@@ -24,7 +24,10 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.slow
 
 TOKENS = 10
-FILES = [CLAIM, "meta.json", "requests.parquet", "scenario.yaml", "steps.parquet", SUMMARY]
+FILES = [
+    CLAIM, "meta.json", "report.csv", "report.html", "report.json", "requests.parquet",
+    "scenario.yaml", "steps.parquet", SUMMARY,
+]  # fmt: skip
 
 
 def gone_within_s() -> float:

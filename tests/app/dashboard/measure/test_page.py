@@ -68,7 +68,10 @@ def test_an_impossible_address_is_said_beside_the_form(url: str, said: str) -> N
     assert said in at.error[0].value
 
 
-def test_before_the_first_load_test_an_example_is_drawn_that_says_it_is_one() -> None:
+def test_before_the_first_load_test_an_example_is_drawn_that_says_it_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("servetwin.app.dashboard.measure.kept.runs_folder", lambda: tmp_path)
     at = page_test("measure")
     at.session_state["requests"] = 50
     at.run()
