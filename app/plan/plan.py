@@ -96,8 +96,7 @@ def plan(
     held.
     """
     find_model(model)
-    given = (options.gpu or LISTED["usual"]).split(",")
-    names = list(dict.fromkeys(find_hardware(name).name for name in given))
+    names = gpus_of(options)
     target = SLOTarget(slo, attainment)
     question = PlanQuestion(trace, target, options.most_gpus, seed, options.replications)
     prices = parse_prices(options.price or "", "--price").over_listed()
@@ -111,6 +110,12 @@ def plan(
         nearest = max(rows, key=lambda row: row.headroom or -inf)
         raise PolicyError(f"no plan for {target_words(target)}: {nearest.problem}")
     return Plan(model, target, len(trace), trace.rate_per_s, tuple(rows))
+
+
+def gpus_of(options: PlanOptions) -> list[str]:
+    """Return the kinds of GPUs to choose from, each once."""
+    given = (options.gpu or LISTED["usual"]).split(",")
+    return list(dict.fromkeys(find_hardware(name).name for name in given))
 
 
 def _rank(row: PlannedDeployment) -> tuple[bool, float, int, str]:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from textwrap import wrap
 
 from servetwin.app.command import print_result
-from servetwin.app.plan.plan import Plan, PlannedDeployment, plan
+from servetwin.app.plan.plan import Plan, PlannedDeployment, gpus_of, plan
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
@@ -23,8 +23,7 @@ def print_plan(
 ) -> None:
     """Plan for the load, print the rows, and write their manifests where a folder is given."""
     limits, trace = parse_slo(slo), load.read()
-    kinds = (options.gpu or LISTED["usual"]).split(",")
-    with progress("plan, kinds of GPUs", total=len(kinds)) as advance:
+    with progress("plan, kinds of GPUs", total=len(gpus_of(options))) as advance:
         answer = plan(
             trace, model, limits, attainment=attainment, seed=load.seed, options=options,
             on_gpu=advance,

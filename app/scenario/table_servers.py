@@ -1,5 +1,6 @@
 """Servers whose step times are tables: of a model's operators, phases, layers or kernels."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from servetwin.app.scenario.deployments import quantisation_of
@@ -32,17 +33,26 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError, ProfileError
 
 
-def best_tables(options: TableOptions, setup: Setup, server: ServerSettings | None) -> TableOptions:
+def best_tables(
+    options: TableOptions,
+    setup: Setup,
+    server: ServerSettings | None,
+    require_expressed: Callable[[str], None],
+) -> TableOptions:
     """Return the options with the best evidence, where a server is named and none is chosen.
 
-    That is kernel tables with the overheads of the backend, where they have model and device.
+    That is kernel tables with the overheads of the backend, where they have model and device, and
+    express all that was given. Raises ``PolicyError`` where chosen tables do not express it.
     """
     if server is None or options.times is not None:
+        if options.given:
+            require_expressed(options.given)
         return options
     kernels = replace(options, times="kernels")
     try:
         _kernels(kernels, setup, server)
-    except ProfileError:
+        require_expressed("kernels")
+    except (ProfileError, PolicyError):
         return replace(options, times="sheet")
     return kernels
 

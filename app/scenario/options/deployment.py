@@ -86,15 +86,12 @@ class Deployment(TableOptions):
         efficiency = parse_efficiency(self.efficiency or "")
         setup = with_link(build_setup(name, self.gpu, efficiency=efficiency), link)
         setup, toggles = choice.over(setup), self.toggles()
-        tables = best_tables(self, setup, choice.settings)
-        if tables.given:
-            options = {"link": self.link, "efficiency": self.efficiency}
-            try:
-                require_expressed(setup, toggles, tables.given, options)
-            except PolicyError:
-                if self.times:
-                    raise
-                tables = replace(self, times="sheet")
+        options = {"link": self.link, "efficiency": self.efficiency}
+
+        def require(kind: str) -> None:
+            require_expressed(setup, toggles, kind, options)
+
+        tables = best_tables(self, setup, choice.settings, require)
 
         def finish(setup: "Setup") -> "Scenario":
             if not tables.given:
