@@ -89,4 +89,5 @@
     }
   });
   window.servetwinPictures = true;
+  document.documentElement.classList.add("pictures-ready");  // the buttons work: show them
 })();

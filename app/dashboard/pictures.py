@@ -54,7 +54,8 @@ def picture_buttons(figure: Figure, key: str, source: str) -> str:
     )
     given = {"chart": key, "picture": picture, "name": name}
     attributes = " ".join(f'data-{part}="{escape(value)}"' for part, value in given.items())
-    return f"<div {attributes}><p>{escape(title)}</p>{buttons}<output></output></div>"
+    hidden = 'style="visibility: hidden"'  # until ``pictures.js`` is there, which shows them
+    return f"<div {attributes} {hidden}><p>{escape(title)}</p>{buttons}<output></output></div>"
 
 
 _PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

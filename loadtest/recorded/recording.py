@@ -89,9 +89,8 @@ def records_of(text: str) -> list[Record]:
 
     Raises ``RowError`` that names the line of what is no JSON object.
     """
-    try:
-        whole = json.loads(text)
-    except (ValueError, RecursionError):
+    whole = _value(text)
+    if whole is None:
         return [
             _line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()
         ]
@@ -105,10 +104,21 @@ def records_of(text: str) -> list[Record]:
 
 
 def _line(number: int, line: str) -> Record:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        record = None
+    record = _value(line)
     if not isinstance(record, dict):
         raise RowError(f"line {number}", "not a JSON object", line)
     return Record(f"line {number}", record)
+
+
+def _value(text: str) -> Any:
+    """Return the JSON object or list, and ``None`` for what is neither.
+
+    The end is looked at first: a scanner copies a text of 100 MB to find that it has none.
+    """
+    end = text[-1000:].rstrip()
+    if end and end[-1] not in "]}":
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

@@ -35,9 +35,10 @@ def _long_line(path: Path) -> None:
 
 
 def _long_element(path: Path) -> None:
+    """Write 90 MB; a file that is read as one text is in memory twice while it is decoded."""
     with path.open("wb") as file:
         file.write(b'[{"a": "')
-        for _ in range(100):
+        for _ in range(90):
             file.write(b"x" * 10**6)
 
 

@@ -148,6 +148,7 @@ class Chromium:
             page.emulate_media(color_scheme=scheme, media="null")
             page.context.set_offline(offline)
             yield page
+            page.unroute_all()  # a test that failed leaves its routes
             if page.url != "about:blank":
                 page.evaluate("localStorage.clear(), sessionStorage.clear()")
             page.goto("about:blank")  # ends the session at the dashboard
