@@ -76,11 +76,7 @@ def read_trace(
             raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
         trace = read_dataset(path, bad, header_columns or {})
     elif is_directory(path):
-        from servetwin.workloads.readers import weka
-
-        if format is not None and READERS.find(format) is not weka:
-            raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
-        trace = weka.read_directory(path, bad, session_rate_per_s, seed)
+        trace = _read_sessions(path, bad, format, session_rate_per_s, seed)
     else:
         with open_text(path) as lines:
             rows = Rows(path, lines, bad, header_columns, limits, most_rows, columns)
@@ -94,6 +90,16 @@ def read_trace(
         raise TraceError("; ".join([f"{path}:1: no requests", *trace.notes, *bad.notes]))
     trace = replace(trace, notes=(*trace.notes, *bad.notes))
     return spread(trace, seed) if spread_ties else trace
+
+
+def _read_sessions(
+    path: Path, bad: BadRows, format: str | None, session_rate_per_s: float, seed: int
+) -> Trace:
+    from servetwin.workloads.readers import weka
+
+    if format is not None and READERS.find(format) is not weka:
+        raise TraceError(f"{path}: a directory: only weka sessions come as one, not {format}")
+    return weka.read_directory(path, bad, session_rate_per_s, seed)
 
 
 def _require_table(path: Path, format: str | None) -> None:

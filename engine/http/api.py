@@ -28,6 +28,43 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
     """Return the ASGI application over ``core``."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        with closing(parser):
+            yield
+
+    reader, parser = BodyReader(settings.max_body_bytes), BodyParser()
+    completions = GenerationRoute(core, reader, parser, COMPLETION, CompletionBody)
+    chat = GenerationRoute(core, reader, parser, CHAT, ChatBody)
+    return Starlette(
+        routes=[
+            Route("/v1/completions", completions, methods=["POST"]),
+            Route("/v1/chat/completions", chat, methods=["POST"]),
+            *_routes_of_facts(core),
+        ],
+        exception_handlers={
+            api_errors.ApiError: api_errors.answer_api_error,
+            HTTPException: api_errors.answer_http_error,
+            ClientDisconnect: api_errors.answer_disconnect,
+            Exception: api_errors.answer_bug,
+        },
+        lifespan=lifespan,
+        middleware=[
+            Middleware(Gatekeeper, settings=settings),
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.allow_origins,
+                allow_methods=["GET", "POST"],
+                allow_headers=["*"],
+                max_age=600,
+            ),
+        ],
+    )
+
+
+def _routes_of_facts(core: CoreClient) -> list[Route]:
+    """Return the routes that tell of the model and the server, and compute nothing."""
     created = int(time.time())
 
     async def models(request: Request) -> Response:
@@ -55,42 +92,13 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
         check_ready(core)
         return JSONResponse(core.facts)
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        with closing(parser):
-            yield
-
-    reader, parser = BodyReader(settings.max_body_bytes), BodyParser()
-    completions = GenerationRoute(core, reader, parser, COMPLETION, CompletionBody)
-    chat = GenerationRoute(core, reader, parser, CHAT, ChatBody)
-    return Starlette(
-        routes=[
-            Route("/v1/completions", completions, methods=["POST"]),
-            Route("/v1/chat/completions", chat, methods=["POST"]),
-            Route("/v1/models", models),
-            Route("/v1/models/{name:path}", model),
-            Route("/health", health),
-            Route("/metrics", metrics),
-            Route("/servetwin/engine", engine),
-        ],
-        exception_handlers={
-            api_errors.ApiError: api_errors.answer_api_error,
-            HTTPException: api_errors.answer_http_error,
-            ClientDisconnect: api_errors.answer_disconnect,
-            Exception: api_errors.answer_bug,
-        },
-        lifespan=lifespan,
-        middleware=[
-            Middleware(Gatekeeper, settings=settings),
-            Middleware(
-                CORSMiddleware,
-                allow_origins=settings.allow_origins,
-                allow_methods=["GET", "POST"],
-                allow_headers=["*"],
-                max_age=600,
-            ),
-        ],
-    )
+    return [
+        Route("/v1/models", models),
+        Route("/v1/models/{name:path}", model),
+        Route("/health", health),
+        Route("/metrics", metrics),
+        Route("/servetwin/engine", engine),
+    ]
 
 
 def _model_cards(core: CoreClient, created: int) -> list[dict[str, Any]]:
