@@ -96,8 +96,8 @@ class Batch:
     """
 
     __slots__ = (
-        "chunks", "lockstep", "one_row_prefills", "preempted", "resumed", "swapped_out",
-        "swapped_tokens",
+        "chunks", "lockstep", "one_row_prefills", "preempted", "prompt_token", "resumed",
+        "swapped_out", "swapped_tokens",
     )  # fmt: skip
 
     def __init__(
@@ -114,17 +114,14 @@ class Batch:
         self.swapped_tokens = 0
         self.one_row_prefills = one_row_prefills
         """Whether one row of a prompt is a prefill chunk, and not a decode."""
+        self.prompt_token = lockstep is None or lockstep.prompt_token
+        """Whether the last chunk of a prompt yields a token."""
 
     @property
     def drafted(self) -> int:
         """Decodes that verify drafts."""
         group = self.lockstep
         return group.size if group is not None and group.rows > 1 else 0
-
-    @property
-    def prompt_token(self) -> bool:
-        """Whether the last chunk of a prompt yields a token."""
-        return self.lockstep is None or self.lockstep.prompt_token
 
     @property
     def entries(self) -> list[ScheduledSequence]:

@@ -40,7 +40,7 @@ class DraftedDecodes(Lockstep):
     """
 
     __slots__ = (
-        "_bases", "_firsts", "_gained", "_gains", "_held_blocks", "_needed_blocks",
+        "_bases", "_firsts", "_gained", "_gains", "_held_blocks", "_needed", "_pass_blocks",
         "_schedules", "_size", "_sums", "began", "unjudged",
     )  # fmt: skip
 
@@ -53,7 +53,9 @@ class DraftedDecodes(Lockstep):
         """Tokens of a block."""
         self._held_blocks = 0
         """Blocks of all members, as far as they have been granted."""
-        self._needed_blocks: OfPasses = partial(_pass_blocks, self.reach, size)
+        self._pass_blocks: OfPasses = partial(_pass_blocks, self.reach, size)
+        self._needed = PassSums()
+        """Blocks of the members that have a schedule, in each pass."""
         self.unjudged: list[Sequence] = []
         self._schedules: dict[Sequence, IntArray] = {}
         """Tokens of a member after 0, 1, 2, ... passes since it joined."""
@@ -67,6 +69,9 @@ class DraftedDecodes(Lockstep):
         self._gained = PassSums()
         """Tokens that came out since, of foreseen members."""
         self._sums: dict[OfPasses, PassSums] = {}
+        """By function, as far as they were asked for."""
+        if room is not None:
+            self._sums[self._pass_blocks] = self._needed
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence that has its first token, or its memory again."""
@@ -147,16 +152,15 @@ class DraftedDecodes(Lockstep):
         """Return the tokens of a member since it joined."""
         return self._tokens_after(seq, self.steps)
 
-    def grant(self, steps: int) -> None:
-        """Note that members have room for so many further passes."""
-        self._held_blocks += self.new_blocks(steps)
+    def grant(self, blocks: int) -> None:
+        """Note that members took so many blocks up to ``granted_step``."""
+        self._held_blocks += blocks
         for seq in self.unjudged:
             seq.held_blocks = self._blocks(seq.base_computed_tokens + self.reach)
-        super().grant(steps)
 
     def new_blocks(self, steps: int) -> int:
         """Return the blocks that members lack for ``steps`` passes beyond the granted ones."""
-        needed = self._sums_of(self._needed_blocks).at(self.granted_step + steps - 1)
+        needed = self._needed.at(self.granted_step + steps - 1)
         for seq in self.unjudged:
             needed += self._blocks(seq.base_computed_tokens + self.reach)
         return needed - self._held_blocks
@@ -226,7 +230,7 @@ class DraftedDecodes(Lockstep):
         if of_passes in self._sums:
             return self._sums[of_passes]
         if len(self._sums) == _MOST_SUMS:
-            del self._sums[next(iter(self._sums))]
+            del self._sums[next(each for each in self._sums if each is not self._pass_blocks)]
         sums = self._sums[of_passes] = PassSums()
         for seq in self._schedules:
             sums.add(self.steps, of_passes(seq.base_computed_tokens, self._rest(seq)))

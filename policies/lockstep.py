@@ -159,9 +159,8 @@ class Lockstep(DecodeGroup):
         """Take room for the next position of every member; False, unchanged, without room."""
         return self._room is None or not self.size or self._room.grow(self, 1)
 
-    def grant(self, steps: int) -> None:
-        """Note that members have room for so many further steps."""
-        self.granted_step += steps
+    def grant(self, blocks: int) -> None:
+        """Note that members took so many blocks up to ``granted_step``; verified drafts need it."""
 
     def repeats(self) -> int:
         """Return the steps until a member ends or lacks room, with the one that was granted."""
@@ -261,7 +260,7 @@ class Lockstep(DecodeGroup):
         del self._members[seq]
         self.size -= 1
         steps = self.steps
-        done = self.advanced(seq)
+        done = steps - seq.joined_step if self.rows == 1 else self.advanced(seq)
         seq.lockstep = None
         seq.base_generated_tokens += done
         seq.base_computed_tokens = computed = seq.base_computed_tokens + done

@@ -75,7 +75,9 @@ class BlockPool:
         if needed > self._free and not self._find_room(needed):
             return False
         self._free -= needed
-        lockstep.grant(steps)
+        lockstep.granted_step += steps
+        if lockstep.rows > 1:
+            lockstep.grant(needed)
         return True
 
     def repeatable_steps(self, lockstep: Lockstep, limit: int) -> int:

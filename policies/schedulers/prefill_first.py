@@ -32,7 +32,7 @@ class PrefillFirst(ContinuousBatching):
             self.add_prompts(batch, now_s)
         self.line.enforce_limit()
         if not batch.chunks:
-            batch.lockstep = self.decodes
+            batch.lockstep, batch.prompt_token = self.decodes, self.decodes.prompt_token
             while not self.decodes.grow():
                 self.preempt(self.victim(self.prompts), batch)
             if not self.decodes.size and self.prompts:

@@ -74,10 +74,11 @@ class UnifiedBatching(ContinuousBatching):
         """Compute what every running sequence lacks; return the rows left of the budget."""
         if self.parts is None:
             return super().run(batch)
-        for seq in [seq for seq in self.prompts if seq in self.paused]:
-            self.prompts.remove(seq)
-            self.decodes.join(seq)
-        self.paused = set()
+        if self.paused:
+            for seq in [seq for seq in self.prompts if seq in self.paused]:
+                self.prompts.remove(seq)
+                self.decodes.join(seq)
+            self.paused = set()
         if self.has_room(self.parts) and self.decodes.grow():
             return self.go_on_with_prompts(batch)
         return self.run_in_turn(batch, self.parts)
@@ -132,7 +133,7 @@ class UnifiedBatching(ContinuousBatching):
         if self.names_answers:
             self.commit_answers(0)
         drafting = set(decodes) if self.drafts else set()
-        goes_on = drafting.__contains__ if self.drafts else self.is_decode
+        coming = drafting.copy()  # their rows are kept for their turn
         for seq in list(decodes):
             decodes.leave(seq)
             running.append(seq)
@@ -142,27 +143,31 @@ class UnifiedBatching(ContinuousBatching):
         while len(rows) < len(running) and left > 0:
             seq = running[len(rows)]
             computed = seq.base_computed_tokens
-            tokens = decodes.rows
-            if seq not in drafting:  # which have their rows, wherever they stand
-                behind = sum([other in drafting for other in running[len(rows) :]])
-                tokens = self.rows_of(seq, max(0, left - behind * decodes.rows))
+            if seq in coming:
+                tokens = decodes.rows
+                coming.remove(seq)
+            else:
+                kept = len(coming) * decodes.rows
+                tokens = self.rows_of(seq, left - kept if kept < left else 0)
             victim: Sequence | None = None
             while victim is not seq and not memory.extend(seq, computed + tokens + slots):
                 victim = self.victim(running)
                 self.preempt(victim, batch)
                 left += rows.pop(victim, 0)
+                coming.discard(victim)
             if victim is seq:
                 break
-            self.commit(seq, min(computed + tokens, seq.total_tokens))
+            end = computed + tokens
+            self.commit(seq, min(end, seq.total_tokens) if drafting else end)
             rows[seq] = tokens
             left -= tokens
         for seq, tokens in rows.items():
-            if goes_on(seq):
+            if seq in drafting if self.drafts else self.is_decode(seq):
                 running.remove(seq)
                 decodes.join(seq)
             else:
                 self.add_rows(batch, seq, tokens)
-        self.paused = drafting.intersection(running)
+        self.paused = coming
         if decodes.size:
             decodes.granted_step = decodes.steps + 1
         return left
@@ -182,7 +187,7 @@ class UnifiedBatching(ContinuousBatching):
     def reserve(self, seq: Sequence, cached: int, left: int) -> bool:
         """Take memory for the first chunk; False without room for it, or for the whole prompt."""
         total = seq.prompt_tokens + seq.base_generated_tokens
-        padding = self.padding(seq, cached)
+        padding = self.padding(seq, cached) if self.pads else 0
         if padding >= left:
             return False
         if self.parts is None:
@@ -204,7 +209,7 @@ class UnifiedBatching(ContinuousBatching):
         """
         drafts = self.config.draft_rows
         alone = self.decodes.size == 0 and computed == 0
-        if not self.pads or alone or computed + 1 < seq.prompt_tokens + seq.base_generated_tokens:
+        if alone or computed + 1 < seq.prompt_tokens + seq.base_generated_tokens:
             return 0
         return drafts if computed + drafts + 2 <= self.config.max_model_len else 0
 
@@ -212,7 +217,8 @@ class UnifiedBatching(ContinuousBatching):
         """Compute the next part of a prompt, at most ``left`` rows; return how many they are."""
         if left <= 0:
             return 0
-        tokens, padding = self.rows_of(seq, left), self.padding(seq, seq.base_computed_tokens)
+        tokens = self.rows_of(seq, left)
+        padding = self.padding(seq, seq.base_computed_tokens) if self.pads else 0
         end = seq.base_computed_tokens + tokens
         if self.parts is not None:
             room = self.parts.extend(seq, end + padding + self.config.draft_slots)

@@ -128,7 +128,7 @@ class Replica:
                 self._sleep(now)
                 return
             steps = 1
-            if self.macro and (not batch.drafted or self._knows_passes):
+            if self.macro and (self.verifier is None or self._knows_passes or not batch.drafted):
                 steps = scheduler.repeatable_steps(batch)
             totals = batch.totals() if batch.chunks else None
             end = now + clock.begin(batch, totals, steps, self._steps)
@@ -153,7 +153,7 @@ class Replica:
                 self._preemptions += len(batch.preempted)
                 if self._preemptions > MOST_PREEMPTIONS_IN_VAIN:
                     self._require_tokens(now_s)
-            if batch.drafted and self.verifier is not None:
+            if self.verifier is not None and batch.drafted:
                 self.verifier.verify(batch)
         return batch
 
@@ -187,7 +187,7 @@ class Replica:
             decodes, prefills = group.size, 0
             rows = decodes * group.rows
             context = group.context_tokens + rows
-            pairs = group.verified_pairs() if batch.drafted else 0
+            pairs = group.verified_pairs() if rows > decodes else 0
         else:
             decodes, context, _, prefills, rows, pairs, _ = totals
         self._rows += pack_step(

@@ -53,7 +53,7 @@ class AffineClock:
     def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
         """Return the ticks that ``steps`` steps take."""
         group, swapped = batch.lockstep, batch.swapped_tokens
-        if totals is None and group is not None and not swapped and not batch.drafted:
+        if totals is None and group is not None and not swapped and group.rows == 1:
             decodes = group.size  # as ``affine``, without a shape
             first, slope = self._decodes[decodes]
             first += slope * (group.context_tokens + decodes)
