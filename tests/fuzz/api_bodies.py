@@ -22,6 +22,15 @@ COMMON: dict[str, Any] = {
     "top_p": 0.5, "top_k": 7, "min_p": 0.1, "presence_penalty": 1, "frequency_penalty": -1,
     "repetition_penalty": 1.1, "stop_token_ids": [70], "allowed_token_ids": [65, 66],
     "best_of": 2, "echo": False, "logprobs": False, "top_logprobs": 0,
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+    "tool_choice": "auto", "parallel_tool_calls": True, "functions": [{"name": "f"}],
+    "reasoning_effort": "low", "service_tier": "auto", "store": False, "metadata": {"a": "b"},
+    "prediction": {"type": "content", "content": "x"}, "modalities": ["text"], "suffix": "z",
+    "audio": {"voice": "a", "format": "wav"}, "priority": 1, "chat_template_kwargs": {"a": 1},
+    "truncate_prompt_tokens": 3, "prompt_logprobs": 1, "use_beam_search": False, "length_penalty": 1,
+    "bad_words": ["b"], "include_stop_str_in_output": True, "skip_special_tokens": False,
+    "structured_outputs": {"json": {"type": "object"}}, "guided_regex": "a+", "cache_salt": "s",
+    "detokenize": True, "add_special_tokens": True, "request_id": "r", "lora_request": None,
 }  # fmt: skip
 PROMPTS: list[Any] = ["abc", [65, 66], ["a", "b"], [[65], [66, 67]], "é\u2028\U0001f4a9"]
 MESSAGES: list[Any] = [
