@@ -27,8 +27,9 @@ COMMON: dict[str, Any] = {
     "reasoning_effort": "low", "service_tier": "auto", "store": False, "metadata": {"a": "b"},
     "prediction": {"type": "content", "content": "x"}, "modalities": ["text"], "suffix": "z",
     "audio": {"voice": "a", "format": "wav"}, "priority": 1, "chat_template_kwargs": {"a": 1},
-    "truncate_prompt_tokens": 3, "prompt_logprobs": 1, "use_beam_search": False, "length_penalty": 1,
-    "bad_words": ["b"], "include_stop_str_in_output": True, "skip_special_tokens": False,
+    "truncate_prompt_tokens": 3, "prompt_logprobs": 1, "use_beam_search": False,
+    "length_penalty": 1, "bad_words": ["b"], "include_stop_str_in_output": True,
+    "skip_special_tokens": False,
     "structured_outputs": {"json": {"type": "object"}}, "guided_regex": "a+", "cache_salt": "s",
     "detokenize": True, "add_special_tokens": True, "request_id": "r", "lora_request": None,
 }  # fmt: skip
