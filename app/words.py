@@ -10,14 +10,13 @@ from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from servetwin.sim.explain.bottleneck import Resource
 from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
 from servetwin.sim.step_times.provenance import MEANINGS, Origin
+from servetwin.workloads.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.capacity import SLOTarget
+    from servetwin.sim.explain.bottleneck import Resource
 
 
 def asset(name: str) -> str:
@@ -28,7 +27,7 @@ def asset(name: str) -> str:
 @cache
 def asset_table(name: str) -> dict[str, Any]:
     """Return what a YAML file of ``app/assets`` holds, by name."""
-    table: dict[str, Any] = yaml.safe_load(asset(name))
+    table: dict[str, Any] = load_yaml(asset(name))
     return table
 
 
@@ -61,7 +60,7 @@ class Metric:
 METRICS = {name: Metric(**words) for name, words in asset_table("metrics.yaml").items()}
 
 
-RESOURCES: dict[Resource, str] = asset_table("words.yaml")["resources"]
+RESOURCES: "dict[Resource, str]" = asset_table("words.yaml")["resources"]
 """What limits a server, in words."""
 
 

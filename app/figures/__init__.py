@@ -13,7 +13,6 @@ from servetwin.app.figures.canvas import looks as looks
 from servetwin.app.figures.canvas import note_of as note_of
 from servetwin.app.figures.canvas import title_of as title_of
 from servetwin.app.figures.curves import chunk_gap_cdf as chunk_gap_cdf
-from servetwin.app.figures.curves import gaps_s as gaps_s
 from servetwin.app.figures.curves import latency_cdf as latency_cdf
 from servetwin.app.figures.curves import step_time_curve as step_time_curve
 from servetwin.app.figures.frontier import frontier as frontier

@@ -23,6 +23,7 @@ from servetwin.app.figures.canvas import (
     spoken,
 )
 from servetwin.app.words import METRICS, Metric
+from servetwin.sim.records.metrics import gaps_s
 
 
 def latency_cdf(
@@ -37,13 +38,8 @@ def latency_cdf(
 
 def chunk_gap_cdf(requests: Frames, looks: Looks) -> Figure:
     """Draw the CDF of the gaps between chunks (ITL), of runs that have ``chunk_s``: load tests."""
-    return _cdf({n: gaps_s(r) for n, r in requests.items()}, "gap_s", looks, None)
-
-
-def gaps_s(requests: pd.DataFrame) -> pd.Series:
-    """Return the gaps between consecutive chunks of all finished requests."""
-    gaps = [np.diff(stamps) for stamps in _finished(requests)["chunk_s"]]
-    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
+    gaps = {n: gaps_s(_finished(r)["chunk_s"]) for n, r in requests.items()}
+    return _cdf(gaps, "gap_s", looks, None)
 
 
 def _finished(requests: pd.DataFrame) -> pd.DataFrame:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
-from servetwin.loadtest.report.records import gaps_s
-from servetwin.sim.records.metrics import LATENCIES, describe
+from servetwin.sim.records.metrics import LATENCIES, describe, gaps_s
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, describe_steady
 

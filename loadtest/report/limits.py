@@ -15,8 +15,7 @@ from importlib import resources
 from typing import Any
 
 from servetwin.loadtest.options import duration_s
-from servetwin.loadtest.report.records import gaps_s
-from servetwin.sim.records.metrics import PERCENTILES, SLO, describe, figure, measured
+from servetwin.sim.records.metrics import PERCENTILES, SLO, describe, figure, gaps_s, measured
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 from servetwin.workloads.key_values import key_value

@@ -6,7 +6,6 @@ from importlib import resources
 from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from servetwin.loadtest.report.rows import Row
@@ -39,12 +38,6 @@ def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
     frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
     frame["ttfo_s"] = frame["first_output_s"] - frame["sent_s"]
     return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS]]
-
-
-def gaps_s(chunk_s: pd.Series) -> pd.Series:
-    """Return the gaps between consecutive chunks of a request (ITL), all requests together."""
-    gaps = [np.diff(stamps) for stamps in chunk_s]
-    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
 
 
 def delivered(

@@ -183,6 +183,12 @@ def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]
     }
 
 
+def gaps_s(chunk_s: pd.Series) -> pd.Series:
+    """Return the gaps between consecutive chunks of a request (ITL), all requests together."""
+    gaps = [np.diff(stamps) for stamps in chunk_s]
+    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
+
+
 def describe(values: npt.ArrayLike) -> dict[str, float | int | None]:
     """Return count, mean, percentiles and maximum of the finite values; None without any."""
     defined = np.asarray(values, dtype=float)

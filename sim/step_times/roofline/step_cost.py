@@ -258,7 +258,7 @@ class StepCost:
         """Return the seconds that the device waits for its weights, free for other computing."""
         if not self.deployment.offload.prefetch:
             return 0.0
-        return max(0.0, self._streamed_s() - self._device_s(rows, logit_rows, has_prefill))
+        return max(0.0, self._streamed_s - self._device_s(rows, logit_rows, has_prefill))
 
     def _device_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         parallel = self.deployment.parallel
@@ -323,10 +323,11 @@ class StepCost:
 
         Attention is not hidden behind the stream.
         """
-        streamed_s = self._streamed_s()
+        streamed_s = self._streamed_s
         prefetch = self.deployment.offload.prefetch
         return max(device_s, streamed_s) if prefetch else device_s + streamed_s
 
+    @cached_property
     def _streamed_s(self) -> float:
         offload, parallel = self.deployment.offload, self.deployment.parallel
         streamed = self.deployment.target_weight_bytes() * (1 - offload.resident_weights)
