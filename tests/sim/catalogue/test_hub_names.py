@@ -1,6 +1,7 @@
 """Open models and devices are known by any of their names, with the formats of their weights."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,17 @@ def test_every_name_of_the_table_has_a_model_and_a_source() -> None:
         assert model == find_model(name.upper())
         assert model.source
         assert "/" not in model.name
+
+
+def test_shapes_entered_by_hand_have_the_published_number_of_weights() -> None:
+    published = [
+        (model, float(stated[1]))
+        for model in map(find_model, hub_models())
+        if (stated := re.search(r"([\d.]+)e9 (weights )?are published", model.source))
+    ]
+    assert len({model.source for model, _ in published}) >= 130
+    for model, billions in published:
+        assert model.params() == pytest.approx(billions * 1e9, rel=0.01), model.name
 
 
 @pytest.mark.parametrize(
