@@ -54,6 +54,8 @@ MEMORY = {"vllm": ("of_total", 0.9), "sglang": ("of_total", 0.88), "trtllm": ("o
 START = ServerOverheads(prefill_chunk_s=0.01, prefill_row_s=5e-6, most_chunks=3)
 COMMON = {name: width for name, width in TERMS.items() if name != "factor"}
 """Terms that are the same for every server of a backend."""
+SHIPPED_FITS = ("vllm",)
+"""Backends with overheads; the fits of the others end at a bound."""
 _BUDGET, _SEQS, _UNLIMITED, _LONGEST = 8192, 2048, 1 << 40, 1 << 17
 _METRICS = ("TTFT", "TPOT")
 FIRST = ("0", "0.18")
@@ -242,6 +244,8 @@ def main(
     fitted = fit_terms([case.server for case in fitting], START, COMMON) if fit else None
 
     def overheads(row: Row) -> ServerOverheads:
+        if fitted is None and backend not in SHIPPED_FITS:
+            return ServerOverheads()
         return fitted or fitted_overheads(backend, row.deployment.version)
 
     errors = errors_of(held_out, overheads, one_point)

@@ -1,7 +1,8 @@
 """Published measurements of deployments (``../shared/points``): a row as a server and a load.
 
 Traps of the file: the same figures under two GPUs or models are copies, and are not scored;
-lengths of ShareGPT are known as means; drafts without a method cannot be expressed.
+lengths of ShareGPT are known as means; drafts cannot be expressed, for no source says how many are
+accepted (nor, on a page with and without them, which runs had any).
 """
 
 import csv
@@ -104,7 +105,8 @@ class Point:
     def settings(self) -> ServerSettings:
         """Return its server with the options of its row."""
         if "spec-dec" in self.options:
-            raise NotExpressed("drafts by a method that the source does not name")
+            page = "/".join(self.source.removesuffix(".md").split("/")[-2:])
+            raise NotExpressed(f"drafts whose acceptance is not published: {page}")
         backend = BACKENDS[self.engine]
         tp, pp, dp, ep = self.layout
         line = {

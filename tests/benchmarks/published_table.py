@@ -6,7 +6,9 @@ Every run of ``../shared/points`` that can be expressed is simulated by each kin
 
 - *raw*: a data sheet at the default efficiency;
 - *sheet*: at the efficiency of its server that is shipped (``sim/catalogue/efficiencies.json``);
-- *kernels*: kernel tables with fitted overheads, where there are any (``--kernels``).
+- *kernels*: kernel tables with fitted overheads, where there are any (``--kernels``);
+- *chosen*: of these, what a server by name is given: kernel tables where they express the run, else
+  the sheet (``--kernels``).
 
 ``--fit`` fits what is shipped anew, and writes it: efficiencies on half of the models of these
 points, overheads on half of the deployments of InferenceMAX (``published_overheads``).
@@ -121,6 +123,17 @@ def scored(points: Sequence[Point], kinds: dict[str, Kind]) -> tuple[pd.DataFram
     return pd.DataFrame(lines), reasons
 
 
+def chosen(errors: pd.DataFrame) -> pd.DataFrame:
+    """Return the errors with those of the evidence that is chosen for each run, and its kind."""
+    has_tables = errors["kernels duration"].notna()
+    sheets = np.where(errors["sheet duration"].notna(), "data sheet", "none")
+    of_both = {
+        f"chosen {metric}": errors[f"kernels {metric}"].fillna(errors[f"sheet {metric}"])
+        for metric in METRICS
+    }
+    return errors.assign(evidence=np.where(has_tables, "kernel tables", sheets), **of_both)
+
+
 def printed(errors: pd.DataFrame, name: str, kinds: Sequence[str]) -> None:
     """Print a line per kind: median and p90 of the absolute error, bias, count, by metric."""
     for kind in kinds:
@@ -221,6 +234,11 @@ def main(
     if with_kernels:
         kinds["kernels"] = kernels
     errors, reasons = scored(originals, kinds)
+    if with_kernels:
+        errors = chosen(errors)
+        kinds["chosen"] = sheet
+        for (engine, evidence), part in errors.groupby(["engine", "evidence"]):
+            printed(part, f"{engine}, {evidence}", ["chosen"])
     if out is not None:
         errors.to_csv(out)
     say("median and p90 of the absolute error, bias, count, in per cent:")
@@ -230,8 +248,8 @@ def main(
         for value, part in errors.groupby(column):
             printed(part, f"{column} {value}", list(kinds))
     expressed = errors["raw duration"].notna()
-    for engine, share in expressed.groupby(errors["engine"]).mean().items():
-        say(f"{engine}: {share:.0%} of the runs expressed")
+    for engine, of in expressed.groupby(errors["engine"]):
+        say(f"{engine}: {of.sum()} of {len(of)} runs expressed ({of.mean():.0%})")
     say(f"left out, {len(points) - len(originals)} copies of figures; and:")
     for reason, count in reasons.most_common():
         say(f"  {count}: {reason}")

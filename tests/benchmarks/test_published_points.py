@@ -59,7 +59,7 @@ def test_the_server_of_a_row(tmp_path: Path) -> None:
     assert wide.shape().quantisation.experts == "fp8-block"
     assert eager.settings().policies == {"max_seqs": 8}
     (drafts,) = points(tmp_path, row("output throughput", 3, options="spec-dec"))
-    with pytest.raises(NotExpressed, match="a method that the source does not name"):
+    with pytest.raises(NotExpressed, match="acceptance is not published: github a/b c"):
         drafts.settings()
 
 
