@@ -37,7 +37,7 @@ from servetwin.sim.catalogue.versions import of_version, version_numbers
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.step_times.roofline import efficiency
 from servetwin.sim.step_times.roofline.efficiency import Efficiency, served_efficiency
-from servetwin.sim.step_times.tables import LoadedTable, Table, TableProfile
+from servetwin.sim.step_times.tables import KernelTable, LoadedTable, Table, TableProfile
 from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels
 from servetwin.sim.step_times.tables.server_overheads import fitted_overheads
 from servetwin.workloads.errors import ProfileError, ServetwinError
@@ -90,16 +90,25 @@ def kernels(point: Point) -> Scenario:
     scenario, settings, shape = point.scenario(Efficiency()), point.settings(), point.shape()
     hardware, version = find_hardware(point.gpu).name, point.version or None
     of = (shape.name, hardware, settings.backend, settings.layout, shape.quantisation, version)
-    table: Table = _opened(*of)
+    opened = _opened(*of)
+    if isinstance(opened, ProfileError):
+        raise opened
+    table: Table = opened
     with suppress(ProfileError):
-        table = LoadedTable(_opened(*of), fitted_overheads(settings.backend, version))
+        table = LoadedTable(opened, fitted_overheads(settings.backend, version))
     profile = TableProfile("kernels", table, scenario.policies, None)
     return replace(
         scenario, profile=profile, cluster=replace(scenario.cluster, replicas=settings.replicas)
     )
 
 
-_opened = cache(open_kernels)
+@cache
+def _opened(*of: Any) -> KernelTable | ProfileError:
+    """Return the tables of a deployment, or why there are none: to find that takes seconds."""
+    try:
+        return open_kernels(*of)
+    except ProfileError as error:
+        return error
 
 
 def scored(points: Sequence[Point], kinds: dict[str, Kind]) -> tuple[pd.DataFrame, Counter[str]]:
