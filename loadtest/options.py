@@ -56,8 +56,9 @@ class LoadOptions:
     load; None takes as many as the peak rate needs (``loadtest.run.worker_pool``). ``proxy`` and
     ``http2`` use httpx's own transport.
 
-    With ``closed_loop`` a follower is sent after the answer to its parent; None means: where the
-    trace has followers. ``concurrency`` is the number of users of the trace
+    With ``closed_loop`` a follower is sent after the answers to its parents; None means: where the
+    trace has followers. With ``fail_fast`` a request without an answer ends its task
+    (``workloads.graphs``). ``concurrency`` is the number of users of the trace
     (``loadtest.plan.users``), who continue after a failure; with ``endless`` each of them starts
     over after their last request. Nothing is sent from ``duration_s`` on; requests that are still
     in flight ``drain_s`` after the last send are cancelled. Requests due before ``warm_up_s`` are
@@ -79,6 +80,7 @@ class LoadOptions:
     proxy: str | None = field(default=None, repr=False)
     http2: bool = False
     closed_loop: bool | None = None
+    fail_fast: bool = False
     concurrency: int | None = None
     endless: bool = False
     duration_s: float | None = None
@@ -118,9 +120,9 @@ class LoadOptions:
         return self.workers.partition("=")[2] or None
 
     def follows(self, trace: Trace) -> bool:
-        """Return whether followers wait for the answer to their parent."""
+        """Return whether followers wait for the answers to their parents."""
         if self.closed_loop is None:
-            return any(r.parent_id is not None and r.delay_s is not None for r in trace)
+            return any(r.parent_ids and r.delay_s is not None for r in trace)
         return self.closed_loop
 
     def hang_up(self, request_id: str) -> HangUp | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import is_directory, open_text
-from servetwin.workloads.generators.parents import without_failed
+from servetwin.workloads.graphs.links import without_failed
 from servetwin.workloads.readers import native
 from servetwin.workloads.readers.dataset import is_dataset, read_dataset
 from servetwin.workloads.readers.registry import READERS
@@ -181,7 +181,7 @@ def tie_notes(ties: int, requests: int) -> list[str]:
 
 
 def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:
-    followers = sum(r.parent_id is not None and r.delay_s is not None for r in requests)
+    followers = sum(bool(r.parent_ids) and r.delay_s is not None for r in requests)
     note = f"{counted(followers, 'row')} sent a delay after the parent: for closed-loop replay"
     if followers and note not in notes:  # a trace we wrote has said so already
         notes.append(note)
@@ -227,4 +227,4 @@ def read_first(
 
 def _stands_alone(trace: Trace) -> bool:
     in_order = not any("out of order" in note for note in trace.notes)
-    return in_order and not any(request.parent_id for request in trace)
+    return in_order and not any(request.parent_ids for request in trace)

@@ -24,6 +24,9 @@ class Request:
 
     ``answer_block_ids`` go on where there is one id per full block: they name the blocks that end
     in the answer, for later prompts that repeat it.
+
+    In a closed loop it is sent ``delay_s`` after the last of ``parent_ids`` has ended
+    (``workloads.graphs``).
     """
 
     request_id: str
@@ -33,7 +36,7 @@ class Request:
     prefix_block_ids: tuple[int, ...] = ()
     block_tokens: int | None = None
     session_id: str | None = None
-    parent_id: str | None = None
+    parent_ids: tuple[str, ...] = ()
     turn: int | None = None
     delay_s: float | None = None
     shared_prefix_tokens: int | None = None

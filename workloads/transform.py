@@ -13,7 +13,7 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT
 from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
 from servetwin.workloads.generators.generate import with_arrivals
-from servetwin.workloads.generators.parents import detach_orphans
+from servetwin.workloads.graphs.links import detach_orphans
 from servetwin.workloads.request import Request, with_columns
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace

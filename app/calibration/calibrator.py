@@ -45,7 +45,7 @@ def representative_load(
     requests = [
         replace(
             trace.requests[int(row)], request_id=f"load-{tag}-{number}", arrival_s=float(at_s),
-            parent_id=None, delay_s=None,
+            parent_ids=(), delay_s=None,
         )
         for number, (row, at_s) in enumerate(
             zip(rng.integers(len(trace), size=count), arrivals_s, strict=True)

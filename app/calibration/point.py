@@ -62,11 +62,11 @@ def users_trace(users: int, prompt_tokens: int, output_tokens: int, shortest: fl
                 max(2, int(tokens * rng.uniform(shortest, 1.0)))
                 for tokens in (prompt_tokens, output_tokens)
             )
-            before = f"{user}.{place - 1}" if place else None
+            before = (f"{user}.{place - 1}",) if place else ()
             requests.append(
                 Request(
                     f"{user}.{place}", 1e-3 * place, prompt, output,
-                    parent_id=before, delay_s=0.0 if place else None,
+                    parent_ids=before, delay_s=0.0 if place else None,
                 )
             )  # fmt: skip
     return Trace(tuple(requests), "users")

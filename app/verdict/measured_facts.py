@@ -52,7 +52,7 @@ def as_measured(request: Request, sent_s: float, lengths: Sequence[int]) -> Requ
     if request.prefix_block_ids:
         prompt_tokens = request.prompt_tokens
     return replace(
-        request, arrival_s=sent_s, parent_id=None, delay_s=None,
+        request, arrival_s=sent_s, parent_ids=(), delay_s=None,
         prompt_tokens=prompt_tokens, output_tokens=output_tokens,
     )  # fmt: skip
 

@@ -146,7 +146,7 @@ def check_same_load(
     """
     if closed_loop and predicted.scenario.get("cluster", {}).get("closed_loop") is False:
         raise LoadTestError(f"{option}: {other} is for an open loop; predict without --open-loop")
-    followers = {r.request_id for r in trace if closed_loop and r.parent_id is not None}
+    followers = {r.request_id for r in trace if closed_loop and r.parent_ids}
     columns = ["scheduled_s", *(["prompt_tokens"] if predicted.kind == "simulation" else [])]
     ours = pd.DataFrame(
         [(r.request_id, r.arrival_s, r.prompt_tokens) for r in trace],

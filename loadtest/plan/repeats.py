@@ -29,7 +29,7 @@ class Repeats:
             arrival_s=request.arrival_s + later_s,
             prefix_block_ids=self._later(request.prefix_block_ids, number),
             answer_block_ids=self._later(request.answer_block_ids, number),
-            parent_id=request.parent_id and f"{request.parent_id}+{number}",
+            parent_ids=tuple(f"{parent}+{number}" for parent in request.parent_ids),
             session_id=request.session_id and f"{request.session_id}+{number}",
         )
 

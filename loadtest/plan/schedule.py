@@ -1,12 +1,13 @@
 """The schedule of a load test: the time and the bytes of every request, made before the start.
 
-A follower has its bytes before the start too; its time is known when its parent has ended.
+A follower has its bytes before the start too; its time is known when its parents have ended.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ import numpy as np
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import HangUp, LoadOptions
 from servetwin.loadtest.plan.repeats import Repeats
-from servetwin.loadtest.plan.request_dependencies import descendants, roots_and_followers
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
@@ -46,7 +47,7 @@ class ClockZero(NamedTuple):
 class ScheduledRequest(NamedTuple):
     """A request to send ``send_at_s`` seconds after the start, with its HTTP body.
 
-    ``send_at_s`` of a follower is its arrival in the trace until its parent has ended.
+    ``send_at_s`` of a follower is its arrival in the trace until its parents have ended.
     """
 
     send_at_s: float
@@ -57,68 +58,92 @@ class ScheduledRequest(NamedTuple):
 
 
 class Schedule:
-    """The ``roots`` by their time, and the followers of each request."""
+    """The ``roots`` by their time (ties keep their order), and what waits for other requests."""
 
     def __init__(
-        self, roots: list[ScheduledRequest], followers: Mapping[str, list[ScheduledRequest]]
+        self,
+        sends: Iterable[ScheduledRequest],
+        *,
+        closed_loop: bool = True,
+        fail_fast: bool = False,
     ) -> None:
-        self.roots = roots
-        self._followers = dict(followers)
+        request_of = attrgetter("request")
+        self._graph = TaskGraph(sends, request_of, closed_loop=closed_loop, fail_fast=fail_fast)
+        self.roots = sorted(self._graph.roots, key=attrgetter("send_at_s"))
 
     @property
     def waiting(self) -> int:
         """The number of followers that have no time yet."""
-        return sum(map(len, self._followers.values()))
+        return self._graph.waiting
 
     @property
     def exhausted(self) -> bool:
         """Whether no followers are left."""
-        return not self._followers
+        return not self.waiting
 
-    def after(self, send: ScheduledRequest) -> list[ScheduledRequest]:
-        """Take the followers of a request out of the schedule."""
-        return self._followers.pop(send.request.request_id, [])
+    def decides(self, send: ScheduledRequest) -> bool:
+        """Return whether it matters to others how a request ended."""
+        return self._graph.decides(send.request.request_id)
+
+    def ended(
+        self, send: ScheduledRequest, at_s: float, *, answered: bool
+    ) -> list[ScheduledRequest]:
+        """End a request; return the followers that wait no more, with their times."""
+        ended = self._graph.ended(send.request.request_id, at_s, answered)
+        return [follower._replace(send_at_s=send_at_s) for follower, send_at_s in ended]
+
+    def why_not_sent(self, send: ScheduledRequest) -> str | None:
+        """Return why a request whose time has come is not sent; None where it is."""
+        return self._graph.why_not_sent(send.request.request_id)
 
 
 class EndlessSchedule(Schedule):
     """A schedule without an end: every root is a user, whose requests start over when all are sent.
 
-    ``lines`` are the requests of each user.
+    ``lines`` are the requests of each user, by the user.
     """
 
-    def __init__(self, lines: list[Iterator[ScheduledRequest]]) -> None:
-        super().__init__([next(line) for line in lines], {})
-        tenants = (root.request.tenant for root in self.roots)
-        self._lines = dict(zip(tenants, lines, strict=True))
+    def __init__(self, lines: dict[str | None, Iterator[ScheduledRequest]]) -> None:
+        super().__init__([next(line) for line in lines.values()], closed_loop=False)
+        self._lines = lines
 
     @property
     def exhausted(self) -> bool:
         """Always false."""
         return False
 
-    def after(self, send: ScheduledRequest) -> list[ScheduledRequest]:
+    def decides(self, send: ScheduledRequest) -> bool:
+        """Return true: a user always goes on."""
+        return True
+
+    def ended(
+        self, send: ScheduledRequest, at_s: float, *, answered: bool
+    ) -> list[ScheduledRequest]:
         """Take the next request of the same user."""
-        return [next(self._lines[send.request.tenant])]
+        following = next(self._lines[send.request.tenant])
+        return [following._replace(send_at_s=at_s + (following.request.delay_s or 0.0))]
 
 
 def build_schedule(
     trace: Trace, endpoint: Endpoint, options: LoadOptions | None = None
 ) -> Schedule:
-    """Schedule every request of the trace; roots at the same time keep the order of the trace.
+    """Schedule every request of the trace.
 
-    Raises ``LoadTestError`` for a trace without requests, and where a request waits for itself.
+    Raises ``LoadTestError`` for a trace without requests, ``TraceError`` where a request waits for
+    itself.
     """
     if not len(trace):
         raise LoadTestError(f"{trace.source}: there is no request to send")
     options = options or LoadOptions()
-    send = partial(_send, endpoint=endpoint, options=options)
-    roots, followers = roots_and_followers(trace, closed_loop=options.follows(trace))
-    if options.endless:
-        repeats = Repeats(trace)
-        lines = [[send(each) for each in (root, *descendants(root, followers))] for root in roots]
-        return EndlessSchedule([_endless(line, repeats, endpoint, options) for line in lines])
-    ready = {parent: [send(each) for each in listed] for parent, listed in followers.items()}
-    return Schedule([send(root) for root in roots], ready)
+    sends = map(partial(_send, endpoint=endpoint, options=options), trace)
+    if not options.endless:
+        closed_loop = options.follows(trace)
+        return Schedule(sends, closed_loop=closed_loop, fail_fast=options.fail_fast)
+    lines: dict[str | None, list[ScheduledRequest]] = {}
+    for send in sends:
+        lines.setdefault(send.request.tenant, []).append(send)
+    begin = partial(_endless, repeats=Repeats(trace), endpoint=endpoint, options=options)
+    return EndlessSchedule({user: begin(line) for user, line in lines.items()})
 
 
 def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
@@ -135,11 +160,6 @@ def _endless(
     for number in count(1):
         for send in line:
             yield _send(repeats.again(send.request, number), endpoint, options)
-
-
-def due(send: ScheduledRequest, parent_ended_s: float) -> ScheduledRequest:
-    """Return a follower with its time, now that its parent has ended."""
-    return send._replace(send_at_s=parent_ended_s + (send.request.delay_s or 0.0))
 
 
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:

@@ -49,7 +49,7 @@ def with_users(
         sent = replace(
             request,
             arrival_s=round(start_s, 6),
-            parent_id=before.request_id if before else None,
+            parent_ids=(before.request_id,) if before else (),
             delay_s=think_s,
             tenant=f"user-{row % users + 1}",
             turn=None,

@@ -1,13 +1,13 @@
-"""The dispatcher: sends each root at its time, and each follower after its parent has ended."""
+"""The dispatcher: sends each root at its time, and each follower after its parents have ended."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from math import inf
 
 from servetwin.loadtest.http.exchange import ORPHANED, Exchange, Failure
 from servetwin.loadtest.options import LoadOptions
-from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest, due
+from servetwin.loadtest.plan.schedule import ClockZero, Schedule, ScheduledRequest
 from servetwin.loadtest.report.rows import Sending
 from servetwin.loadtest.stream.token_events import TokenStream
 from servetwin.workloads.request import CANCELLED_BY_TEST
@@ -26,9 +26,9 @@ class Dispatcher:
     """Sends a schedule and keeps one ``Sending`` per request, in the order they became known.
 
     Times are absolute: a root leaves at ``zero_ns + send_at_s`` on ``time.perf_counter_ns``, so
-    that one late request makes no other late. A follower is due its delay after its parent's
-    answer. Without that answer it is not sent, unless it is a user's next request
-    (``LoadOptions.concurrency``); a user without a connection waits ``RECONNECT_S`` before it.
+    that one late request makes no other late. A graph says when a follower is due, and which are
+    not sent for want of an answer (``workloads.graphs``). A user goes on after a failure
+    (``LoadOptions.concurrency``), and waits ``RECONNECT_S`` where there was no connection.
     Where every connection is refused for ``give_up_after_s``, the endpoint counts as gone, and the
     rest is not sent.
     """
@@ -101,6 +101,9 @@ class Dispatcher:
         while left_ns > 0:  # Twice where timers wake at the nearest millisecond: never early.
             await asyncio.sleep(left_ns / 1e9)
             left_ns = due_ns - time.perf_counter_ns()
+        if reason := self._schedule.why_not_sent(sending.send):
+            self._release(self._orphan(sending, reason))
+            return
         task = self._group.create_task(self._send(sending))
         self._in_flight.add(task)
         task.add_done_callback(self._in_flight.discard)
@@ -142,34 +145,34 @@ class Dispatcher:
         if self.stopped:
             return  # Followers are settled at the end.
         now_s = self._now_s()
-        if followers := self._schedule.after(parent.send):
-            if self._options.concurrency is not None or self._judge(parent).failure is None:
-                ready_s = now_s + RECONNECT_S if _is_refused(parent) else now_s
-                self._wait([due(follower, ready_s) for follower in followers])
-            else:
-                self._orphan(parent.send, followers, now_s)
+        if self._schedule.decides(parent.send):
+            is_user = self._options.concurrency is not None
+            answered = is_user or self._judge(parent).failure is None
+            ready_s = now_s + RECONNECT_S if is_user and _is_refused(parent) else now_s
+            self._release(self._schedule.ended(parent.send, ready_s, answered=answered))
         self._drain_if_all_is_sent()
 
-    def _wait(self, followers: Sequence[ScheduledRequest]) -> None:
-        for send in followers:
-            if send.send_at_s >= self._end_s:
-                self._count_too_late(1)
-                continue
-            task = self._group.create_task(self._start_when_due(self._record(send)))
-            self._waiting.add(task)
-            task.add_done_callback(self._waiting.discard)
-            task.add_done_callback(lambda _: self._drain_if_all_is_sent())
+    def _release(self, followers: list[ScheduledRequest]) -> None:
+        """Give followers their time, or orphan them and theirs."""
+        for send in followers:  # grows by those of the orphans
+            if reason := self._schedule.why_not_sent(send):
+                followers += self._orphan(self._record(send), reason)
+            else:
+                self._wait(send)
 
-    def _orphan(
-        self, parent: ScheduledRequest, followers: list[ScheduledRequest], now_s: float
-    ) -> None:
-        """Record followers, and their own followers, as not sent."""
-        rest = [(parent, follower) for follower in followers]
-        while rest:
-            before, send = rest.pop(0)
-            why = f"not sent: no answer to its parent {before.request.request_id!r}"
-            self._record(send._replace(send_at_s=now_s)).failure = Failure(ORPHANED, why)
-            rest += [(send, follower) for follower in self._schedule.after(send)]
+    def _orphan(self, sending: Sending, reason: str) -> list[ScheduledRequest]:
+        """Record a request as not sent; return the followers that wait no more."""
+        sending.failure = Failure(ORPHANED, f"not sent: {reason}")
+        return self._schedule.ended(sending.send, self._now_s(), answered=False)
+
+    def _wait(self, send: ScheduledRequest) -> None:
+        if send.send_at_s >= self._end_s:
+            self._count_too_late(1)
+            return
+        task = self._group.create_task(self._start_when_due(self._record(send)))
+        self._waiting.add(task)
+        task.add_done_callback(self._waiting.discard)
+        task.add_done_callback(lambda _: self._drain_if_all_is_sent())
 
     def _record(self, send: ScheduledRequest) -> Sending:
         self.sendings.append(sending := Sending(send=send))
@@ -181,8 +184,9 @@ class Dispatcher:
             self._count_too_late(self._schedule.waiting)
             return
         for sending in self.sendings:  # Grows meanwhile by the followers.
-            for follower in self._schedule.after(sending.send):
-                self._record(follower._replace(send_at_s=sending.send.send_at_s))
+            send = sending.send
+            for follower in self._schedule.ended(send, send.send_at_s, answered=True):
+                self._record(follower._replace(send_at_s=send.send_at_s))
 
     def _count_too_late(self, followers: int) -> None:
         """Count followers of conversations; users always have one more request."""

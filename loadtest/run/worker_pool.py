@@ -17,7 +17,7 @@ from dataclasses import replace
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.http.exchange import Failure
 from servetwin.loadtest.options import LoadOptions
-from servetwin.loadtest.plan.request_dependencies import roots_and_followers, split_among
+from servetwin.loadtest.plan.request_dependencies import split_among, task_numbers
 from servetwin.loadtest.plan.schedule import ClockZero, ScheduledRequest, expected_peak_tokens_per_s
 from servetwin.loadtest.report.rows import Row, Sending, request_rows
 from servetwin.loadtest.run.event_loop import stop_signals
@@ -45,7 +45,7 @@ def processes_for(trace: Trace, options: LoadOptions) -> int:
     than there are cores.
     """
     wanted = options.processes or min(_needed_by_rate(trace, options), os.cpu_count() or 1)
-    return max(1, min(wanted, _roots(trace, options)))
+    return max(1, min(wanted, _tasks(trace, options)))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def worker_links(
 ) -> Iterator[Sequence[WorkerLink]]:
     """Yield a link to each worker; none where this process sends the load itself."""
     if options.on_ray:
-        wanted, most = _needed_by_rate(trace, options), _roots(trace, options)
+        wanted, most = _needed_by_rate(trace, options), _tasks(trace, options)
         with ray_links(endpoint, options, wanted, most) as links:
             yield links
     else:
@@ -103,8 +103,8 @@ def _needed_by_rate(trace: Trace, options: LoadOptions) -> int:
     return math.ceil(expected_peak_tokens_per_s(trace, options) / TOKENS_PER_S_A_PROCESS)
 
 
-def _roots(trace: Trace, options: LoadOptions) -> int:
-    return len(roots_and_followers(trace, closed_loop=options.follows(trace))[0])
+def _tasks(trace: Trace, options: LoadOptions) -> int:
+    return 1 + max(task_numbers(trace, closed_loop=options.follows(trace)).values())
 
 
 def merged(rows: Sequence[list[Row]]) -> list[Row]:

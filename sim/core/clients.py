@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from servetwin.policies.protocols import Refusal
@@ -11,8 +11,7 @@ from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.tick_queue import TickQueue
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
-from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.parents import broken_links
+from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 
 Receive = Callable[[Request, int], None]
@@ -23,18 +22,15 @@ class _Sending(NamedTuple):
     request: Request
     sent_s: float
     is_root: bool = True
-    cancelled: bool = False
 
 
 @dataclass(eq=False)
 class Clients:
     """Clients that send every request once, or cancel it.
 
-    In a closed loop a follower (a request with ``parent_id`` and ``delay_s``) is sent ``delay_s``
-    after its client has the last token of the parent. If that token never comes, the follower and
-    the followers of the follower are cancelled. All other requests are sent at ``arrival_s``, as
-    are followers whose parent is not in the trace. One API process receives the requests in the
-    order in which they were sent.
+    In a closed loop a graph says which requests wait for others (``workloads.graphs``); a parent
+    ends when its client has the last token. All other requests are sent at ``arrival_s``. One API
+    process receives the requests in the order in which they were sent.
     """
 
     env: Environment
@@ -47,28 +43,33 @@ class Clients:
         self._inbox: TickQueue[tuple[Request, int]] = TickQueue(self.env, self._arrive)
         self._received_tick = 0
         self._roots: Iterator[tuple[int, Request]] = iter(())
-        self._followers: dict[str, list[tuple[int, Request]]] = {}
+        self._graph: TaskGraph[tuple[int, Request]] | None = None
 
-    def start(self, requests: Iterable[Request], closed_loop: bool) -> None:
+    def start(
+        self, requests: Iterable[Request], closed_loop: bool, fail_fast: bool = False
+    ) -> None:
         """Begin to send ``requests``, whose roots are in order of arrival.
 
-        Raises ``TraceError`` if a request follows itself.
+        Raises ``TraceError`` if a request waits for itself.
         """
-        roots: Iterable[tuple[int, Request]] = enumerate(requests)
+        self._roots = enumerate(requests)
         if closed_loop:
-            roots, self._followers = _split_followers(list(roots))
-        self._roots = iter(roots)
+            self._graph = TaskGraph(self._roots, itemgetter(1), fail_fast=fail_fast)
+            self._roots = iter(self._graph.roots)
         self._post_root()
 
     def ended(self, seq: Sequence, refusal: Refusal | None) -> None:
         """Send or cancel the followers of a request that finished, or was refused."""
-        if not self._followers:
+        if self._graph is None:
             return
-        parent = self.recorder.request(seq.number).request_id
+        request_id = self.recorder.request(seq.number).request_id
+        if not self._graph.decides(request_id):
+            return
         if refusal is None:
-            self._follow(parent, self.recorder.last_token_s(seq.number))
+            at_s = self.recorder.last_token_s(seq.number)
         else:
-            self._cancel(parent)
+            at_s = self._sendings.soon(0) * SECONDS_PER_TICK
+        self._release(request_id, at_s, answered=refusal is None)
 
     def _post_root(self) -> None:
         """Post the next root only, so that a long trace is read as it is sent."""
@@ -77,26 +78,21 @@ class Clients:
             self._sendings.post(to_ticks(request.arrival_s), rank, sending)
             return
 
-    def _follow(self, parent: str, answered_s: float) -> None:
-        for rank, request in self._followers.pop(parent, ()):
-            sent_s = answered_s + (request.delay_s or 0.0)
+    def _release(self, request_id: str, at_s: float, *, answered: bool) -> None:
+        if self._graph is None:
+            return
+        for (rank, request), sent_s in self._graph.ended(request_id, at_s, answered):
             tick = self._sendings.soon(to_ticks(sent_s))
             self._sendings.post(tick, rank, _Sending(request, sent_s, is_root=False))
-
-    def _cancel(self, parent: str) -> None:
-        tick = self._sendings.soon(0)
-        for rank, request in self._followers.pop(parent, ()):
-            sending = _Sending(request, tick * SECONDS_PER_TICK, is_root=False, cancelled=True)
-            self._sendings.post(tick, rank, sending)
 
     def _send(self, sending: _Sending) -> None:
         request = sending.request
         row = self.recorder.scheduled(request, sending.sent_s)
         if sending.is_root:
             self._post_root()
-        if sending.cancelled:
-            self.recorder.errors[row] = f"cancelled: no answer to its parent {request.parent_id!r}"
-            self._cancel(request.request_id)
+        if self._graph and (reason := self._graph.why_not_sent(request.request_id)):
+            self.recorder.errors[row] = f"cancelled: {reason}"
+            self._release(request.request_id, sending.sent_s, answered=False)
         elif (api := self.recorder.api) is None:
             self._arrive((request, row))
         else:
@@ -109,43 +105,3 @@ class Clients:
         self.receive(request, row)
         if self.on_arrival and row % 1000 == 999:
             self.on_arrival(row + 1)
-
-
-def form_a_loop(requests: Iterable[Request]) -> bool:
-    """Return whether some request waits for the answer to another of them."""
-    parents = {parent for request in requests if (parent := _parent(request)) is not None}
-    return bool(parents) and any(request.request_id in parents for request in requests)
-
-
-def _split_followers(
-    numbered: list[tuple[int, Request]],
-) -> tuple[list[tuple[int, Request]], dict[str, list[tuple[int, Request]]]]:
-    """Return the roots, and the followers by parent."""
-    parents = {request.request_id: _parent(request) for _, request in numbered}
-    broken = broken_links(parents) if any(parents.values()) else {}
-    if cyclic := next((name for name, reason in broken.items() if reason == "cyclic"), None):
-        line = " -> ".join(chain([cyclic], _ancestors(cyclic, parents)))
-        raise TraceError(f"request {cyclic!r} waits for itself ({line}): give one no parent_id")
-    roots = []
-    followers: dict[str, list[tuple[int, Request]]] = {}
-    for number, request in numbered:
-        parent = _parent(request)
-        if parent is None or parent not in parents:
-            roots.append((number, request))
-        else:
-            followers.setdefault(parent, []).append((number, request))
-    return roots, followers
-
-
-def _parent(request: Request) -> str | None:
-    """Return the id of the request that a follower waits for."""
-    return request.parent_id if request.delay_s is not None else None
-
-
-def _ancestors(name: str, parents: dict[str, str | None]) -> Iterator[str]:
-    """Yield the requests of a cycle from the parent of ``name`` on, back to ``name``."""
-    parent = parents[name]
-    while parent is not None and parent != name:
-        yield parent
-        parent = parents[parent]
-    yield name

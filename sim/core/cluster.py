@@ -11,7 +11,7 @@ from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from servetwin.sim.core.clients import Clients, form_a_loop
+from servetwin.sim.core.clients import Clients
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
@@ -28,6 +28,7 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.request import Request
 
 BuildScheduler = Callable[[PolicyConfig], Scheduler]
@@ -38,7 +39,8 @@ NO_DELAY = KVLink()
 def simulate_cluster(
     requests: Iterable[Request], pools: Listed[Pool], router: RouterConfig = ROUND_ROBIN,
     decode_router: RouterConfig = ROUND_ROBIN, link: KVLink = NO_DELAY, *,
-    recorder: Recorder | None = None, closed_loop: bool = True, macro: bool = True,
+    recorder: Recorder | None = None, closed_loop: bool = True, fail_fast: bool = False,
+    macro: bool = True,
     seed: int | Listed[int] = 0, on_arrival: Callable[[int], None] | None = None,
     build: BuildScheduler = build_scheduler, share: Share | None = None,
 ) -> Run:  # fmt: skip
@@ -49,12 +51,13 @@ def simulate_cluster(
     ``replica`` of a request is the last one that received it. A pool with ``ranks`` has so many
     for each replica, all of them behind the router (``sim.core.lockstep_group``).
 
-    In a closed loop, requests with a parent are sent after its answer (``sim.core.clients``);
-    otherwise all are sent at their stamps. ``recorder`` holds the latency of the API and says what
-    else to keep. ``seed`` feeds one random stream for each router, for the step noise of each
-    replica and for the drafts of each request, so that one more replica leaves the others as they
-    are. ``build`` makes the scheduler of a replica. With a ``share`` only some of the replicas
-    behind ``router`` are simulated; it must not look at loads.
+    In a closed loop, requests with parents are sent after their answers; with ``fail_fast`` one
+    without an answer ends its task (``workloads.graphs``). Otherwise all are sent at their stamps.
+    ``recorder`` holds the latency of the API and says what else to keep. ``seed`` feeds one random
+    stream for each router, for the step noise of each replica and for the drafts of each request,
+    so that one more replica leaves the others as they are. ``build`` makes the scheduler of a
+    replica. With a ``share`` only some of the replicas behind ``router`` are simulated; it must not
+    look at loads.
 
     With ``macro``, replicas whose answers nothing waits for run ahead on their own
     (``sim.core.pools``): all in an open loop; only the decode replicas if keys and values move.
@@ -89,7 +92,7 @@ def simulate_cluster(
                 service = PrefillDecode(entrance, decode, link)
             clients = Clients(env, recorder, service.receive, on_arrival)
             service.listen(clients.ended)
-            clients.start(requests, closed_loop)
+            clients.start(requests, closed_loop, fail_fast)
             env.run()
         if run_ahead is not None:
             run_ahead.finish()

@@ -88,7 +88,7 @@ def least_servers(trace: Trace, scenario: Scenario) -> int:
     """
     if not isinstance(scenario.profile, RooflineServer):
         return 1
-    may_hit = trace.has_prefix_ids or any(r.prompt is not None or r.parent_id for r in trace)
+    may_hit = trace.has_prefix_ids or any(r.prompt is not None or r.parent_ids for r in trace)
     tokens = sum(r.output_tokens + (0 if may_hit else r.prompt_tokens) for r in trace)
     busy_s = tokens / len(trace) * least_token_s(scenario.profile.deployment)
     return max(1, ceil(trace.rate_per_s * busy_s))

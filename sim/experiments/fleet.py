@@ -9,7 +9,6 @@ from typing import ClassVar
 import pandas as pd
 
 from servetwin.sim.catalogue.catalogue import shipped_hardware
-from servetwin.sim.core.clients import form_a_loop
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
@@ -20,6 +19,7 @@ from servetwin.sim.step_times.tables import TableProfile
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.resampled import sent_by_users
+from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.trace import Trace
 
 Simulate = Callable[[Trace, Scenario], Run]

@@ -61,7 +61,9 @@ class ClusterConfig:
     link_latency_s: float = 0.0
     """Time before the first byte over that link."""
     closed_loop: bool | None = None
-    """Send a follow-up after its parent's answer, else at its stamp; None: where there are any."""
+    """Send a follow-up after its parents' answers, else at its stamp; None: where there are any."""
+    fail_fast: bool = False
+    """End a task at the first request without an answer."""
 
     def __post_init__(self) -> None:
         for name in ("router", "decode_router"):
@@ -192,7 +194,7 @@ def replicate(
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop
     if closed_loop is None:
-        closed_loop = any(r.parent_id is not None and r.delay_s is not None for r in trace)
+        closed_loop = any(r.parent_ids and r.delay_s is not None for r in trace)
     recorder = recorder or Recorder(scenario.profile.api.model())
     if len(scenario.replicas()) > 1 or closed_loop:
         run = simulate_cluster(
@@ -203,6 +205,7 @@ def replicate(
             _link(scenario),
             recorder=recorder,
             closed_loop=closed_loop,
+            fail_fast=cluster.fail_fast,
             macro=macro,
             seed=noise_seed.generate_state(4).tolist(),
             on_arrival=on_arrival,

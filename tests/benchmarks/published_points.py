@@ -97,7 +97,7 @@ class Point:
             requests.append(
                 Request(
                     f"{place}", float(arrivals[place]), int(prompt), int(output),
-                    parent_id=before or None, delay_s=0.0 if before else None,
+                    parent_ids=(before,) if before else (), delay_s=0.0 if before else None,
                 )
             )  # fmt: skip
         return Trace(tuple(requests), "published")

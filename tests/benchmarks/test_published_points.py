@@ -45,7 +45,7 @@ def test_values_of_one_run_stand_together(tmp_path: Path) -> None:
     assert (point.publisher, point.copied) == ("a", False)
     requests = point.trace().requests
     assert len(requests) == 10
-    assert sum(request.parent_id is None for request in requests) == 2
+    assert sum(not request.parent_ids for request in requests) == 2
     assert np.mean([request.prompt_tokens for request in requests]) == pytest.approx(100, rel=0.1)
 
 

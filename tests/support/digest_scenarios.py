@@ -60,7 +60,7 @@ def requests(random: Random, count: int) -> Trace:
                 str(index), now_ms / 1000, prompt, random.choice([1, 2, 9, 33, 120]),
                 tuple(ids), 16,
                 session_id=str(index % 5),
-                parent_id=str(index - 5) if follows else None,
+                parent_ids=(str(index - 5),) if follows else (),
                 delay_s=0.25 if follows else None,
                 tenant=random.choice([None, "a", "b"]),
                 priority=random.choice([0, 0, 1, -1]),

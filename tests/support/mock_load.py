@@ -49,7 +49,7 @@ def chats(*lengths: int, delay_s: float = 0.05) -> Trace:
             0.02 * chat + 3600 * turn,
             5,
             3,
-            parent_id=f"c{chat}.{turn - 1}" if turn else None,
+            parent_ids=(f"c{chat}.{turn - 1}",) if turn else (),
             delay_s=delay_s if turn else None,
             session_id=f"c{chat}",
         )
@@ -84,7 +84,7 @@ def paired_trace(gaps_ms: list[int]) -> Trace:
             prefix_block_ids=(n // 2,),
             block_tokens=16,
             session_id=f"s{n // 2}",
-            parent_id=f"r{n - 1}" if n % 2 else None,
+            parent_ids=(f"r{n - 1}",) if n % 2 else (),
             delay_s=0.25 if n % 2 else None,
         )
         for n, at_s in enumerate(arrivals_s.tolist())

@@ -249,4 +249,4 @@ def test_broken_parents_can_be_skipped(tmp_path: Path) -> None:
         native(request_id="a", parent_id="nowhere") + native(request_id="b", parent_id="a")
     )
     trace = read_trace(path, max_bad_rows=1)
-    assert [(r.request_id, r.parent_id) for r in trace] == [("b", None)]
+    assert [(r.request_id, r.parent_ids) for r in trace] == [("b", ())]

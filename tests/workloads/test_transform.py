@@ -29,8 +29,8 @@ from tests.support.prefix_chains import chained_traces, shared_ids, shared_token
 TRACE = Trace(
     (
         Request("a", 10.0, 100, 10, reasoning_tokens=9, shared_prefix_tokens=33),
-        Request("b", 10.0, 25, 4, parent_id="a"),
-        Request("c", 14.0, 3, 1, parent_id="b"),
+        Request("b", 10.0, 25, 4, parent_ids=("a",)),
+        Request("c", 14.0, 3, 1, parent_ids=("b",)),
         Request("d", 18.0, 7, 900),
     ),
     "story",
@@ -62,7 +62,7 @@ def test_scale_rate() -> None:
 
 def test_scale_rate_scales_the_delays_of_followers() -> None:
     parent = Request("a", 2.0, 5, 1)
-    follower = Request("b", 8.0, 5, 1, parent_id="a", delay_s=6.0)
+    follower = Request("b", 8.0, 5, 1, parent_ids=("a",), delay_s=6.0)
     scaled = scale_rate(Trace((parent, follower), "pair"), 4)
     assert [(r.arrival_s, r.delay_s) for r in scaled] == [(0.0, None), (1.5, 1.5)]
 
@@ -102,7 +102,7 @@ def test_scale_tokens_keeps_sharing_where_blocks_do_not_divide() -> None:
 def test_window_rebases_and_detaches_children_of_lost_parents() -> None:
     part = window(TRACE, 12, 18)
     assert (names(part), arrivals(part)) == ("c", [2.0])
-    assert part.requests[0].parent_id is None
+    assert part.requests[0].parent_ids == ()
     assert part.notes == ("window of 12 to 18 s",)
     assert window(TRACE).requests == TRACE.requests
 
@@ -115,7 +115,7 @@ def test_limit() -> None:
 def test_clip_context_counts_what_it_drops() -> None:
     clipped = clip_context(TRACE, 109)
     assert names(clipped) == "bc"
-    assert [r.parent_id for r in clipped] == [None, "b"]
+    assert [r.parent_ids for r in clipped] == [(), ("b",)]
     assert clipped.notes == ("2 requests beyond 109 tokens dropped",)
     assert clip_context(TRACE, 110).requests[0] == TRACE.requests[0]
 

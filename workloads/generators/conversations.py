@@ -1,8 +1,8 @@
 """Conversations whose prompts grow: chats of several turns, and agents that call tools."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import chain, count, islice, pairwise, zip_longest
 from math import log
 
 import numpy as np
@@ -14,10 +14,12 @@ from servetwin.workloads.generators.generate import (
     SOURCE,
     arrival_times_s,
     random_streams,
+    require_possible,
 )
 from servetwin.workloads.generators.lengths import LognormalTokens, TokenLaw
 from servetwin.workloads.generators.pauses import LognormalPause, MixedPause, PauseDistribution
-from servetwin.workloads.request import Request
+from servetwin.workloads.graphs.task_graph import earliest_arrivals_s
+from servetwin.workloads.request import Request, with_columns
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -44,10 +46,14 @@ class ConversationSpec:
     limit_tokens: int | None = None
     compacted_share: float = 0.3
     block_tokens: int = 16
+    sub_agents: int = 0
+    """Conversations that each turn but the last begins, and the next one waits for."""
 
     def __post_init__(self) -> None:
         if self.conversations < 1:
             raise TraceError(f"a trace has at least 1 conversation, not {self.conversations}")
+        if self.sub_agents < 0:
+            raise TraceError(f"a turn has 0 or more sub-agents, not {self.sub_agents}")
         if self.head_tokens < 0 or self.block_tokens < 1:
             sizes = f"{self.head_tokens} and {self.block_tokens}"
             raise TraceError(f"a head has 0 or more tokens and a block 1 or more, not {sizes}")
@@ -68,10 +74,19 @@ class ConversationSpec:
             f"outputs {self.output.describe()}",
             f"pauses {describe(self.pause)}",
         ]
+        if self.sub_agents:
+            turns = SUB_AGENT_TURNS.describe("turn")
+            parts.append(f"{counted(self.sub_agents, 'sub-agent')} a turn, lengths {turns}")
         if self.limit_tokens is not None:
             share = f"{100 * self.compacted_share:.3g} %"
             parts.append(f"compacted to {share} beyond {counted(self.limit_tokens, 'token')}")
         return "; ".join(parts)
+
+
+SUB_AGENT_TURNS = LognormalTokens(log(8), 0.6)
+"""The one sub-agent of the public sessions has 11 turns; these have 8 in the median."""
+TOOL = LognormalPause(1.0)
+"""How long tools run: 1 s in the median."""
 
 
 def multi_turn(
@@ -105,7 +120,7 @@ def agentic(conversations: int, arrivals: ArrivalProcess) -> ConversationSpec:
         opening=LognormalTokens(log(9_000), 0.5),
         fresh=LognormalTokens(log(1_050), 1.48),
         output=LognormalTokens(log(216), 1.22),
-        pause=MixedPause(LognormalPause(1.0), LognormalPause(120.0), 0.15),
+        pause=MixedPause(TOOL, LognormalPause(120.0), 0.15),
         head_tokens=15_000,
         limit_tokens=200_000,
         block_tokens=64,
@@ -115,31 +130,61 @@ def agentic(conversations: int, arrivals: ArrivalProcess) -> ConversationSpec:
 def generate_conversations(spec: ConversationSpec, seed: int) -> Trace:
     """Generate the trace of a specification; the same seed gives the same trace.
 
-    A turn has its conversation as ``session_id``, the turn before as ``parent_id`` and the pause
-    since as ``delay_s``. There is one id per full block of a prompt, and of an answer that the next
-    turn repeats. Each distribution has its own random stream. Raises TraceError for a negative
-    seed.
+    A turn has its conversation as ``session_id``, the turn before as its parent and the pause
+    since as ``delay_s``; after sub-agents it waits for their last turns too. There is one id per
+    full block of a prompt, and of an answer that the next turn repeats. Each distribution has its
+    own random stream. Raises TraceError for a negative seed.
     """
     streams = iter(random_streams(seed, 6))
     starts_s = arrival_times_s(spec.arrivals, spec.conversations, next(streams))
-    turns = spec.turns.sample(spec.conversations, next(streams))
-    openings = spec.opening.sample(spec.conversations, next(streams))
+    turns_rng = next(streams)
+    turns = spec.turns.sample(spec.conversations, turns_rng)
+    launched = spec.sub_agents * int((turns - 1).sum())
+    require_possible(launched + int(turns.sum()))
+    turns = np.concatenate([turns, SUB_AGENT_TURNS.sample(launched, turns_rng)])
+    openings = spec.opening.sample(len(turns), next(streams))
     total = int(turns.sum())
     added = spec.fresh.sample(total, next(streams))
     firsts = np.cumsum(turns) - turns
     added[firsts] = openings + spec.head_tokens
     outputs = spec.output.sample(total, next(streams)).tolist()
-    pauses_s = spec.pause.sample(total, next(streams)).round(6).tolist()
-    steps = zip(added.tolist(), outputs, pauses_s, strict=True)
+    pauses_rng = next(streams)
+    own = int(turns[: spec.conversations].sum())
+    pauses_s = np.concatenate(
+        [spec.pause.sample(own, pauses_rng), TOOL.sample(total - own, pauses_rng)]
+    )
+    steps = zip(added.tolist(), outputs, pauses_s.round(6).tolist(), strict=True)
     contexts = _Contexts(spec)
-    begun = enumerate(zip(starts_s.tolist(), turns.tolist(), strict=True), 1)
-    requests = [
-        request
+    begun = enumerate(zip_longest(starts_s.tolist(), turns.tolist(), fillvalue=0.0), 1)
+    conversations = [
+        list(_conversation(number, start_s, islice(steps, int(length)), contexts))
         for number, (start_s, length) in begun
-        for request in _conversation(number, start_s, islice(steps, length), contexts)
     ]
+    if launched:
+        requests = _with_sub_agents(conversations, spec)
+    else:
+        requests = list(chain.from_iterable(conversations))
     requests.sort(key=lambda request: request.arrival_s)
     return Trace(tuple(requests), SOURCE, notes=(f"{spec.describe()}; seed {seed}", FOLLOWERS_NOTE))
+
+
+def _with_sub_agents(
+    conversations: Sequence[list[Request]], spec: ConversationSpec
+) -> list[Request]:
+    """Return all requests; conversations beyond those of the specification are of sub-agents."""
+    requests: list[Request] = []
+    others = iter(conversations[spec.conversations :])
+    for turns in conversations[: spec.conversations]:
+        requests.append(turns[0])
+        for before, after in pairwise(turns):
+            awaited = [before.request_id]
+            for first, *rest in islice(others, spec.sub_agents):
+                spawned = replace(first, parent_ids=(before.request_id,), delay_s=0.0)
+                requests += [spawned, *rest]
+                awaited.append(requests[-1].request_id)
+            requests.append(replace(after, parent_ids=tuple(awaited)))
+    arrivals_s = earliest_arrivals_s(requests)
+    return list(with_columns(requests, arrival_s=[arrivals_s[r.request_id] for r in requests]))
 
 
 def _conversation(
@@ -160,7 +205,7 @@ def _conversation(
             contexts.block_ids(),
             contexts.block_tokens,
             session_id=f"{SOURCE}:{number}",
-            parent_id=before.request_id if before is not None else None,
+            parent_ids=(before.request_id,) if before is not None else (),
             turn=turn,
             delay_s=pause_s if turn else None,
         )

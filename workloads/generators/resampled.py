@@ -19,8 +19,8 @@ import numpy.typing as npt
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import describe
 from servetwin.workloads.generators.generate import require_possible
-from servetwin.workloads.generators.parents import rooted
 from servetwin.workloads.generators.pauses import PauseDistribution
+from servetwin.workloads.graphs.links import links_of, tasks
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
@@ -132,20 +132,19 @@ def _copied(
         if not copy:
             yield moved
             continue
-        parent_id = None if request.parent_id is None else f"{request.parent_id}{mark}{copy}"
         yield replace(
             moved,
             request_id=f"{request.request_id}{mark}{copy}",
-            parent_id=parent_id,
+            parent_ids=tuple(f"{parent}{mark}{copy}" for parent in request.parent_ids),
             prefix_block_ids=own_ids.of(request.prefix_block_ids, copy),
             answer_block_ids=own_ids.of(request.answer_block_ids, copy),
         )
 
 
 def _conversations(trace: Trace) -> Sequence[Conversation]:
-    if all(request.parent_id is None for request in trace):
+    if not any(request.parent_ids for request in trace):
         return [[request] for request in trace]
-    roots = rooted({request.request_id: request.parent_id for request in trace})
+    roots = tasks(links_of(trace))
     conversations: dict[str, Conversation] = {}
     for request in trace:
         conversations.setdefault(roots[request.request_id], []).append(request)
@@ -215,19 +214,25 @@ def sent_by_users(
     rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(_THINK_STREAM,)))
     pauses_s = _pauses_s(think, rng)
     requests, own_ids = list[Request](), _OwnIds(_owners(conversations))
-    ends: list[Request | None] = [None] * users
+    ends: list[Sequence[Request]] = [()] * users
     for number in range(each * users):
         copy, place = divmod(number, len(conversations))
         conversation = list(_copied(conversations[place], 0.0, copy, own_ids, "+"))
         user = number % users
         begun = (user + 1) / users
         sent = list(_sent(conversation, ends[user], pauses_s, f"user-{user + 1}", begun))
-        ends[user] = sent[-1]
+        ends[user] = _last(sent)
         requests += sent
     requests.sort(key=lambda request: request.arrival_s)
     thinking = f"{describe(think)}, seed {seed}" if think else "no think time"
     note = f"sent by {counted(users, 'user')}, each waits for every answer ({thinking})"
     return replace(trace, timed=True).replaced(requests, note)
+
+
+def _last(conversation: Sequence[Request]) -> list[Request]:
+    """Return the requests that no other one follows."""
+    followed = {parent for request in conversation for parent in request.parent_ids}
+    return [request for request in conversation if request.request_id not in followed]
 
 
 def _pauses_s(think: PauseDistribution | None, rng: np.random.Generator) -> Iterator[float]:
@@ -238,26 +243,27 @@ def _pauses_s(think: PauseDistribution | None, rng: np.random.Generator) -> Iter
 
 def _sent(
     conversation: Sequence[Request],
-    before: Request | None,
+    before: Sequence[Request],
     pauses_s: Iterator[float],
     user: str,
     begun: float,
 ) -> Iterator[Request]:
-    """Yield a conversation that a user begins after the request ``before``.
+    """Yield a conversation that a user begins after the requests ``before``.
 
-    Without one it begins after the share ``begun`` of its think time.
+    Without any it begins after the share ``begun`` of its think time.
     """
     sent: dict[str, Request] = {}
     for request in conversation:
         think_s = next(pauses_s)  # One for each request, whether it is needed or not.
-        parent = before if request.parent_id is None else sent[request.parent_id]
-        own_s = request.delay_s if request.parent_id is not None else None
+        own_s = request.delay_s if request.parent_ids else None
         delay_s = think_s if own_s is None else own_s
+        parents = [sent[name] for name in request.parent_ids] or before
+        begun_s = max((parent.arrival_s for parent in parents), default=(begun - 1) * delay_s)
         moved = replace(
             request,
-            arrival_s=round(parent.arrival_s + delay_s if parent else begun * delay_s, 6),
-            parent_id=parent.request_id if parent else None,
-            delay_s=delay_s if parent else None,
+            arrival_s=round(begun_s + delay_s, 6),
+            parent_ids=tuple(parent.request_id for parent in parents),
+            delay_s=delay_s if parents else None,
             tenant=user,
         )
         sent[request.request_id] = moved

@@ -1,8 +1,10 @@
 """Mooncake traces (Qin et al., FAST 2025): JSON Lines with one chained id per 512 tokens.
 
-Also the dialects of NVIDIA Dynamo and AIPerf, which add sessions.
+Also the dialects of NVIDIA Dynamo and AIPerf, which add sessions, and Dynamo's of agents, whose
+rows have names and ``wait_for`` others.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,12 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.generators.parents import ROOT, Chaining
+from servetwin.workloads.generators.chaining import ROOT, Chaining
+from servetwin.workloads.graphs.links import without_broken_links
+from servetwin.workloads.graphs.task_graph import earliest_arrivals_s
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.trace import Trace
 
 BLOCK_TOKENS = 512
+_AGENT_BLOCKS = (BLOCK_TOKENS, 256, 128, 64, 32, 16)
+"""Blocks that rows of agents may have; the file does not say which."""
 COARSE_CLOCK_TIES = 0.2
 """A clock counts as coarse where more than this share of the gaps is 0."""
 
@@ -25,21 +31,26 @@ WHOLE_PROMPTS = "message_array_with_responses"
 _FIELDS: dict[str, check.Check] = {
     **dict.fromkeys(("timestamp", "output_length", "output_tokens"), check.integer(0)),
     **dict.fromkeys(("input_length", "input_tokens"), check.integer(1)),
-    **dict.fromkeys(("session_id", "model"), check.text),
+    **dict.fromkeys(("session_id", "model", "request_id"), check.text),
+    "wait_for": check.text_list,
+    "tool_wait_ms": check.milliseconds,
     "hash_ids": check.integer_list,
     "delay": check.milliseconds,
     "context_mode": check.one_of("deltas_without_responses", WHOLE_PROMPTS),
     "priority": check.integer(),
 }
+_AGENT_FIELDS: dict[str, check.Check] = {**_FIELDS, "timestamp": check.seconds}
+"""Stamps of agents are milliseconds too, but may have fractions."""
 _TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_ids")
 
 
 class Turn(NamedTuple):
-    """A row as it stands, whether it has a time of its own, and whether its prompt is whole."""
+    """A row as it stands, whether it has a time and a name, and whether its prompt is whole."""
 
     request: Request
     stamped: bool
     whole: bool
+    named: bool = False
 
 
 def recognises(row: str) -> bool:
@@ -58,6 +69,8 @@ def read(rows: Rows) -> Trace:
     requests = [turn.request for turn in turns]
     clock_s = _clock_s([turn.request.arrival_s for turn in turns if turn.stamped])
     notes: tuple[str, ...] = ()
+    if any(turn.named for turn in turns):
+        return Trace(tuple(_of_agents(rows, requests)), rows.source, clock_s)
     if any(request.session_id is not None for request in requests):
         requests = list(whole_prompts(turns))
         notes = _notes(turns, requests)
@@ -68,28 +81,76 @@ def parse_row(source: str, line: int, record: dict[str, Any]) -> Turn:
     """Return a row as it stands. Raises ``RowError``."""
     prompt, output = _name(record, "input"), _name(record, "output")
     in_session = record.get("session_id") is not None
-    if record.get("delay") is not None and not in_session:
+    named = record.get("request_id") is not None
+    alone = not (in_session or named)
+    if record.get("wait_for") and not named:
+        raise RowError("request_id", "missing beside wait_for", None)
+    if record.get("delay") is not None and alone:
         raise RowError("session_id", "missing beside delay", None)
-    required = (prompt, output) if in_session else ("timestamp", prompt, output, "hash_ids")
-    fields = check.checked(record, _FIELDS, required)
+    required = ("timestamp", prompt, output, "hash_ids") if alone else (prompt, output)
+    fields = check.checked(record, _AGENT_FIELDS if named else _FIELDS, required)
     request = Request(
-        request_id=f"{source}:{line}",
+        request_id=fields.get("request_id", f"{source}:{line}"),
         arrival_s=fields.get("timestamp", 0) / 1000,
         prompt_tokens=fields[prompt],
         output_tokens=fields[output],
         prefix_block_ids=fields.get("hash_ids", ()),
         block_tokens=BLOCK_TOKENS,
         session_id=fields.get("session_id"),
+        parent_ids=fields.get("wait_for", ()),
         delay_s=fields.get("delay"),
         model=fields.get("model"),
         priority=fields.get("priority", 0),
         status="ok" if fields[output] else "failed",
         source_line=line,
     )
-    _require_ids(request)
+    if named:
+        waited_s = (request.delay_s or 0.0) + fields.get("tool_wait_ms", 0.0)
+        request = replace(request, delay_s=waited_s if request.parent_ids else None)
+    else:
+        _require_ids(request)
     stamped = "timestamp" in fields
     whole = (stamped and "delay" not in fields) or fields.get("context_mode") == WHOLE_PROMPTS
-    return Turn(request, stamped, whole)
+    return Turn(request, stamped, whole, named)
+
+
+def _of_agents(rows: Rows, requests: Sequence[Request]) -> list[Request]:
+    """Give each request its blocks, its turn, and the earliest arrival where it waits for others.
+
+    Rows with the name of an earlier one, or that wait for one that is not there, are bad.
+    """
+    by_name: dict[str, Request] = {}
+    for request in requests:
+        if by_name.setdefault(request.request_id, request) is not request:
+            error = RowError("request_id", "duplicate", request.request_id)
+            rows.reject(request.source_line or 0, error)
+    parsed = [(request.source_line or 0, request) for request in by_name.values()]
+    linked = without_broken_links(rows, parsed, "wait_for")
+    turns, chaining, block_tokens = Counter[str | None](), Chaining(), _block_tokens(linked)
+    arrivals_s = earliest_arrivals_s(linked)
+    whole = []
+    for request in linked:
+        ids = chaining.chained(request.prefix_block_ids)
+        whole.append(
+            replace(
+                request,
+                arrival_s=arrivals_s[request.request_id],
+                prefix_block_ids=ids,
+                block_tokens=block_tokens if ids else None,
+                turn=turns[request.session_id] if request.session_id else None,
+            )
+        )
+        turns[request.session_id] += 1
+    return whole
+
+
+def _block_tokens(requests: Sequence[Request]) -> int:
+    """Return the size of blocks of which every prompt has as many as it has ids."""
+    counts = [(r.prompt_tokens, len(r.prefix_block_ids)) for r in requests if r.prefix_block_ids]
+    fitting = (
+        size for size in _AGENT_BLOCKS if all(-(-tokens // size) == ids for tokens, ids in counts)
+    )
+    return next(fitting, BLOCK_TOKENS)
 
 
 def _require_ids(request: Request) -> None:
@@ -109,8 +170,8 @@ def _name(record: Mapping[str, Any], side: str) -> str:
 def _notes(turns: Sequence[Turn], requests: Sequence[Request]) -> tuple[str, ...]:
     added = started = 0
     for turn, request in zip(turns, requests, strict=True):
-        added += not turn.whole and request.parent_id is not None
-        started += not turn.stamped and request.parent_id is None
+        added += not turn.whole and bool(request.parent_ids)
+        started += not turn.stamped and not request.parent_ids
     return (
         *([f"{counted(added, 'row')} of added tokens made whole prompts"] if added else []),
         *([f"{counted(started, 'session')} without a time started at 0"] if started else []),
@@ -164,7 +225,7 @@ def _following(parent: Request, turn: Turn, chaining: Chaining) -> Request:
         arrival_s=request.arrival_s if turn.stamped else parent.arrival_s + (delay_s or 0.0),
         prompt_tokens=prompt_tokens,
         prefix_block_ids=ids,
-        parent_id=parent.request_id,
+        parent_ids=(parent.request_id,),
         turn=(parent.turn or 0) + 1,
         delay_s=delay_s,
     )

@@ -9,7 +9,7 @@ from servetwin.workloads import fields as check
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.files import open_text, write_whole
-from servetwin.workloads.generators.parents import without_broken_links
+from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
@@ -97,6 +97,7 @@ _FIELDS: dict[str, check.Check] = {
     **dict.fromkeys(("arrival_s", "delay_s", "ttft_slo_s"), check.seconds),
     **dict.fromkeys(("prefix_block_ids", "answer_block_ids"), check.integer_list),
     **dict.fromkeys(("request_id", "session_id", "parent_id", "model", "kind"), check.text),
+    "parent_ids": check.text_list,
     **dict.fromkeys(("tenant", "answer"), check.text),
     "status": check.one_of("ok", "failed"),
     "modal": check.counts,
@@ -116,7 +117,7 @@ def read(rows: Rows) -> Trace:
     """
     reader = RecordReader(rows)
     parsed = rows.parse(reader.parse)
-    requests = tuple(without_broken_links(rows, parsed, "parent_id"))
+    requests = tuple(without_broken_links(rows, parsed, "parent_ids"))
     notes = (*reader.header.get("notes", ()), *reader.notes)
     clock_s, timed = reader.header.get("clock_s"), reader.header.get("timed", True)
     return Trace(requests, reader.source, clock_s, notes, timed)
@@ -158,6 +159,8 @@ class RecordReader:
         whole = check.json_object(row)
         record = without_headers(whole, self._header_columns)
         fields = self._defaults(line) | check.checked(record, _FIELDS, _REQUIRED)
+        if parent := fields.pop("parent_id", None):
+            fields["parent_ids"] = (parent, *fields.get("parent_ids", ()))
         _check_together(fields)
         if self._unique:
             self._require_new(fields["request_id"])

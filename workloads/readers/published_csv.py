@@ -199,7 +199,7 @@ class BurstGPT(CsvReader):
                 more = {"session_id": session_id, "turn": turn}
                 if before:
                     more |= {
-                        "parent_id": row_name(source, before),
+                        "parent_ids": (row_name(source, before),),
                         "delay_s": _delay_s(before, row),
                     }
                 latest[session_id] = row, turn + 1

@@ -9,7 +9,8 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from servetwin.workloads import fields as check
-from servetwin.workloads.generators.parents import ROOT, Chaining, rooted, without_broken_links
+from servetwin.workloads.generators.chaining import ROOT, Chaining
+from servetwin.workloads.graphs.links import links_of, tasks, without_broken_links
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
@@ -55,7 +56,7 @@ class Bailian:
                 output_tokens=fields["output_length"],
                 prefix_block_ids=chaining.chained(fields.get("hash_ids", ())),
                 block_tokens=BLOCK_TOKENS,
-                parent_id=None if parent == self.NO_PARENT else str(parent),
+                parent_ids=() if parent == self.NO_PARENT else (str(parent),),
                 turn=fields["turn"] - 1 if "turn" in fields else None,
                 kind=fields.get("type"),
                 status="ok" if fields["output_length"] else "failed",
@@ -63,7 +64,7 @@ class Bailian:
             )
 
         chats = without_broken_links(rows, rows.parse(parse), "parent_chat_id")
-        roots = rooted({chat.request_id: chat.parent_id for chat in chats})
+        roots = tasks(links_of(chats))
         requests = (replace(chat, session_id=roots[chat.request_id]) for chat in chats)
         return Trace(tuple(requests), rows.source, notes=("block ids of contents chained",))
 
@@ -109,7 +110,7 @@ class LLMServingSim:
             raise RowError("sub_requests", "not a list of objects", calls)
         session = check.text("session_id", record.get("session_id"))
         arrival_s = check.nanoseconds("arrival_time_ns", record.get("arrival_time_ns"))
-        before: dict[str, Any] = {"parent_id": None, "delay_s": None}
+        before: dict[str, Any] = {"parent_ids": (), "delay_s": None}
         for turn, call in enumerate(calls):
             name = f"{session}:{turn}"
             try:
@@ -119,7 +120,7 @@ class LLMServingSim:
                 raise error.inside(f"sub_requests[{turn}]") from None
             arrival_s = max(request.arrival_s, arrival_s + (before["delay_s"] or 0.0))
             yield replace(request, session_id=session, turn=turn, arrival_s=arrival_s, **before)
-            before = {"parent_id": name, "delay_s": done_s}
+            before = {"parent_ids": (name,), "delay_s": done_s}
 
     def _request(
         self, name: str, line: int, record: dict[str, Any], tokens: "_TokenBlocks"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from servetwin.workloads.fields import request_headers
+from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.rows import Rows
 from servetwin.workloads.tables.mapping import missing_of
@@ -30,8 +31,8 @@ def recognises(row: str) -> bool:
 def read(rows: Rows) -> Trace:
     """Read the requests in file order; the earliest arrives at 0.
 
-    A row follows the one before it in its session, ``delay_s`` after the end of that one's answer
-    where its latency is known. Prompts with one prefix share ``prefix_tokens``.
+    A row follows its parents, else the one before it in its session, ``delay_s`` after the end of
+    their answers where their latency is known. Prompts with one prefix share ``prefix_tokens``.
     """
     reading = read_table(rows, rows.columns, keep_cells=bool(rows.header_columns))
     requests = requests_of(rows.source, reading.rows)
@@ -40,5 +41,8 @@ def read(rows: Rows) -> Trace:
             replace(request, headers=request_headers(cells, rows.header_columns))
             for request, cells in zip(requests, reading.cells, strict=True)
         ]
+    if any("parent_ids" in row.texts for row in reading.rows):
+        parsed = [(request.source_line or 0, request) for request in requests]
+        requests = without_broken_links(rows, parsed, "parent_ids")
     estimated = (ESTIMATED,) if reading.estimates else ()
     return Trace(tuple(requests), rows.source, notes=(*reading.notes, *estimated))

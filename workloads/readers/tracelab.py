@@ -77,7 +77,7 @@ def _request(source: str, entry: _Round, origin_ns: int) -> Request:
         prompt_tokens=fields["input_tokens_total"],
         output_tokens=fields["output_tokens"],
         session_id=fields["session_id"],
-        parent_id=_request_id(source, previous) if previous else None,
+        parent_ids=(_request_id(source, previous),) if previous else (),
         turn=fields["round_index"],
         delay_s=max(0, entry.sent_ns - previous.ended_ns) / 1e9 if previous else None,
         reasoning_tokens=fields.get("reasoning_output_tokens"),

@@ -1,11 +1,13 @@
 """Agentic coding sessions (kv-cache-tester, WEKA): one JSON file each, one id per full 64 tokens.
 
 A request is ``t`` seconds after its session's start, measured on the original service; how long
-the agent thought or its tools ran (``think_time``) holds on any server.
+the agent thought or its tools ran (``think_time``) holds on any server. Sub-agents are nested, or
+lie flat among the requests of their launcher, which they overlap; those that had ended before a
+turn of the launcher began are waited for, the others run in the background.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 from servetwin.workloads import fields as check
 from servetwin.workloads.files import files_in, open_text
 from servetwin.workloads.generators.arrivals import check_positive
-from servetwin.workloads.generators.parents import Chaining
+from servetwin.workloads.generators.chaining import Chaining, shared_length
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows, counted
 from servetwin.workloads.trace import Trace
@@ -76,23 +78,84 @@ def _by_arrival(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=lambda request: request.arrival_s)
 
 
+_CLOCK_S = 0.01
+"""An answer and the request after it may overlap by this much in a recording."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A request, when its answer was complete, and how long its agent thought before it."""
+
+    request: Request
+    ended_s: float | None
+    think_s: float | None
+
+    @property
+    def over_s(self) -> float:
+        """When the turn was over, at the earliest."""
+        return self.request.arrival_s if self.ended_s is None else self.ended_s
+
+
 @dataclass
-class _Conversation:
-    """One agent's requests as they are read; a sub-agent's begins with its launcher as parent."""
+class _Agent:
+    """One agent's turns in their order, and the agents that it launched."""
 
     name: str
     start_s: float
     shared_tokens: int
-    parent: Request | None = None
-    parent_ended_s: float | None = None
-    turns: int = 0
+    turns: list[_Turn] = field(default_factory=list)
+    launched: list["_Agent"] = field(default_factory=list)
+    flat: bool = False
+    """Whether its turns lie among those of its launcher."""
 
-    def delay_s(self, arrival_s: float, think_s: float | None) -> float | None:
-        if self.parent is None:
-            return None
-        if self.turns:
-            return think_s
-        return None if self.parent_ended_s is None else max(0.0, arrival_s - self.parent_ended_s)
+    def add(self, turn: _Turn) -> None:
+        """Add a turn, to a flat sub-agent where this agent had not answered the one before it.
+
+        Of several that had, it goes to the one with the longest common prefix.
+        """
+        flat = [agent for agent in self.launched if agent.flat]
+        agents = [agent for agent in (self, *flat) if agent.is_free(turn.request.arrival_s)]
+        if not agents:
+            name = f"{self.name}/{turn.request.request_id.rpartition(':')[2]}"
+            agents = [_Agent(name, self.start_s, self.shared_tokens, flat=True)]
+            self.launched += agents
+        max(agents, key=lambda agent: agent.shared_blocks(turn.request)).turns.append(turn)
+
+    def is_free(self, at_s: float) -> bool:
+        return not self.turns or self.turns[-1].over_s <= at_s + _CLOCK_S
+
+    def shared_blocks(self, request: Request) -> int:
+        before = self.turns[-1].request.prefix_block_ids if self.turns else ()
+        return shared_length(before, request.prefix_block_ids)
+
+    def requests(self, launcher: _Turn | None = None) -> Iterator[Request]:
+        """Yield the requests, those of launched agents included, with what they wait for."""
+        waits: list[list[_Turn]] = [[] for _ in self.turns]
+        for agent in filter(lambda agent: agent.turns, self.launched):
+            begun_s, over_s = agent.turns[0].request.arrival_s, agent.turns[-1].over_s
+            before = [n for n, turn in enumerate(self.turns) if turn.over_s <= begun_s + _CLOCK_S]
+            yield from agent.requests(self.turns[before[-1]] if before else launcher)
+            after = (n for n, turn in enumerate(self.turns) if turn.request.arrival_s >= over_s)
+            if (place := next(after, None)) is not None:
+                waits[place].append(agent.turns[-1])
+        before_it = launcher
+        for place, turn in enumerate(self.turns):
+            parents = [*([before_it] if before_it else []), *waits[place]]
+            alone = place > 0 and not waits[place]
+            yield replace(
+                turn.request,
+                session_id=self.name,
+                parent_ids=tuple(parent.request.request_id for parent in parents),
+                turn=place,
+                delay_s=turn.think_s if alone else _delay_s(parents, turn.request.arrival_s),
+            )
+            before_it = turn
+
+
+def _delay_s(parents: Sequence[_Turn], arrival_s: float) -> float | None:
+    """Return the time since the last of the parents had ended; None where that is not known."""
+    ends_s = [parent.ended_s for parent in parents if parent.ended_s is not None]
+    return max(0.0, arrival_s - max(ends_s)) if parents and len(ends_s) == len(parents) else None
 
 
 class _SessionReader:
@@ -115,62 +178,50 @@ class _SessionReader:
         self._seen.add(fields["id"])
         self._rows, self._line, self._block_tokens = rows, line, fields["block_size"]
         (self._before_first,) = self._chaining.private(1)
-        session = _Conversation(fields["id"], start_s, _shared_tokens(fields))
-        return list(self._requests(session, fields["requests"], "requests"))
+        session = _Agent(fields["id"], start_s, _shared_tokens(fields))
+        self._fill(session, fields["requests"], "requests")
+        return list(session.requests())
 
-    def _requests(
-        self, conversation: _Conversation, records: Iterable[Mapping[str, Any]], place: str
-    ) -> Iterator[Request]:
-        """Return the valid requests, sub-agents' included; ``place`` is where ``records`` are."""
+    def _fill(self, agent: _Agent, records: Iterable[Mapping[str, Any]], place: str) -> None:
+        """Add the valid turns, and sub-agents with theirs; ``place`` is where ``records`` are."""
         for index, record in enumerate(records):
             here = f"{place}[{index}]"
             try:
                 if "requests" in record:
                     fields = check.checked(record, _AGENT, _AGENT_REQUIRED)
-                    agent = _launched(conversation, fields, index)
-                    yield from self._requests(agent, fields["requests"], f"{here}.requests")
+                    agent.launched.append(launched := _launched(agent, fields, index))
+                    self._fill(launched, fields["requests"], f"{here}.requests")
                 else:
                     fields = check.checked(record, _REQUEST, _REQUEST_REQUIRED)
-                    yield self._request(conversation, fields, index)
+                    agent.add(self._turn(agent, fields, index))
             except RowError as error:
                 self._rows.reject(self._line, error.inside(here))
 
-    def _request(
-        self, conversation: _Conversation, fields: Mapping[str, Any], index: int
-    ) -> Request:
-        arrival_s = conversation.start_s + fields["t"]
-        parent = conversation.parent
+    def _turn(self, agent: _Agent, fields: Mapping[str, Any], index: int) -> _Turn:
+        arrival_s, served_s = agent.start_s + fields["t"], fields.get("api_time")
         request = Request(
-            request_id=f"{conversation.name}:{index}",
+            request_id=f"{agent.name}:{index}",
             arrival_s=arrival_s,
             prompt_tokens=fields["in"],
             output_tokens=fields["out"],
             prefix_block_ids=self._chaining.chained(fields["hash_ids"], self._before_first),
             block_tokens=self._block_tokens,
-            session_id=conversation.name,
-            parent_id=parent.request_id if parent else None,
-            turn=conversation.turns,
-            delay_s=conversation.delay_s(arrival_s, fields.get("think_time")),
-            shared_prefix_tokens=min(conversation.shared_tokens, fields["in"]),
+            shared_prefix_tokens=min(agent.shared_tokens, fields["in"]),
             model=fields.get("model"),
             kind=fields.get("type"),
             status="ok" if fields["out"] else "failed",
         )
-        conversation.parent, conversation.turns = request, conversation.turns + 1
-        served_s = fields.get("api_time")
-        conversation.parent_ended_s = None if served_s is None else arrival_s + served_s
-        return request
+        ended_s = None if served_s is None else arrival_s + served_s
+        return _Turn(request, ended_s, fields.get("think_time"))
 
 
-def _launched(launcher: _Conversation, fields: Mapping[str, Any], index: int) -> _Conversation:
-    """Return the requests of a sub-agent. Its ``t`` is the time of its report, not of its start."""
+def _launched(launcher: _Agent, fields: Mapping[str, Any], index: int) -> _Agent:
+    """Return a sub-agent. Its ``t`` is the time of its report, not of its start."""
     before_s = max(0.0, fields["t"] - fields.get("duration_ms", 0.0) / 1000)
-    return _Conversation(
+    return _Agent(
         name=f"{launcher.name}/{index}",  # an agent may be launched again under its agent_id
         start_s=launcher.start_s + before_s,
         shared_tokens=_shared_tokens(fields),
-        parent=launcher.parent,
-        parent_ended_s=launcher.parent_ended_s,
     )
 
 

@@ -118,7 +118,7 @@ def session_samples(requests: Iterable[Request]) -> SessionSamples:
         by_id[request.request_id] = request
         if request.session_id is not None:
             turns[request.session_id] += 1
-        if (parent := by_id.get(request.parent_id or "")) is not None:
+        if (parent := by_id.get((*request.parent_ids, "")[0])) is not None:
             gaps_s.append(request.arrival_s - parent.arrival_s)
             fresh_tokens.append(max(0, request.prompt_tokens - parent.total_tokens))
     return SessionSamples(

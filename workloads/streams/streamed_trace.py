@@ -143,9 +143,9 @@ class Survey:
         tokens = block["prompt_tokens"] + block["output_tokens"]
         self.last_s = float(arrivals_s[-1])
         self.longest_tokens = max(self.longest_tokens, int(tokens.max()))
-        if "delay_s" in block and "parent_id" in block:
-            pairs = zip(block["delay_s"], block["parent_id"], strict=True)
-            self.followers += sum(delay is not None and bool(parent) for delay, parent in pairs)
+        if "delay_s" in block and "parent_ids" in block:
+            pairs = zip(block["delay_s"], block["parent_ids"], strict=True)
+            self.followers += sum(delay is not None and bool(parents) for delay, parents in pairs)
         self.quiet.add(arrivals_s)
 
     def finished(self, reading: OpenTrace, chosen: Chosen) -> "Survey":

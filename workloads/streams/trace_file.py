@@ -141,7 +141,7 @@ class MooncakeFormat(BlockFormat):
     def row(self, line: int, text: str) -> ParsedRow:
         """Parse a row. Raises ``RowError``, and ``TraceError`` for one of a session."""
         request: Request = mooncake.parse_row(self.source, line, check.json_object(text)).request
-        if request.session_id is not None:
+        if request.session_id is not None or request.parent_ids:
             raise TraceError(
                 f"{self._path}:{line}: field 'session_id': the rows of a session follow each "
                 "other; read without --stream"

@@ -19,8 +19,8 @@ DATE_ORDERS = ("dmy", "mdy")
 STAMPS = ("arrival", "first_token", "last_token")
 DURATIONS = ("ttft", "e2e", "queue")
 COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "prefix_tokens")
-TEXTS = ("prompt", "answer", "request_id", "session_id", "prefix_id", "status", "error", "model",
-         "tenant")  # fmt: skip
+TEXTS = ("prompt", "answer", "request_id", "session_id", "parent_ids", "prefix_id", "status",
+         "error", "model", "tenant")  # fmt: skip
 MEASURED = ("ttft", "e2e", "first_token", "last_token")
 """Measured times, from which step times can be fitted."""
 

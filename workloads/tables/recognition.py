@@ -93,7 +93,8 @@ class _Recogniser:
         self._states()
         self._durations()
         self._stamps()
-        for quantity in ("error", "request_id", "session_id", "model", "tenant", "cached_tokens"):
+        labels = ("request_id", "session_id", "parent_ids", "model", "tenant")
+        for quantity in ("error", *labels, "cached_tokens"):
             self._only(quantity)
         self._prefix()
         proposed = {**self.columns, **self.guesses}

@@ -1,13 +1,16 @@
 """The requests of a table: with their sessions, the prefixes that they share, and their lengths."""
 
+import re
 from collections.abc import Mapping, Sequence
 
-from servetwin.workloads.generators.parents import ROOT, Chaining
+from servetwin.workloads.generators.chaining import ROOT, Chaining
 from servetwin.workloads.readers.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
 from servetwin.workloads.tables.table import TableRow
 
 BLOCK_TOKENS = 16
+_NAME = re.compile(r"[^\s,;\[\]\"']+")
+"""One of the parents in a cell, which are separated by commas, semicolons or spaces."""
 
 
 def requests_of(source: str, rows: Sequence[TableRow]) -> list[Request]:
@@ -27,6 +30,7 @@ class _Requests:
         self._origin_ns = min((row.arrival_ns for row in rows), default=0)
         self._ids = _ids(source, rows)
         self._before = _before_in_session(rows)
+        self._rows = {self._ids[row.line]: row for row in rows}
         self._chaining = Chaining()
         self._prefixes: dict[str, int] = {}
 
@@ -40,6 +44,9 @@ class _Requests:
         if output_tokens is None:
             output_tokens = 0 if answer is None else estimated_tokens([answer])
         before, turn = self._before.get(row.line, (None, None))
+        parents = tuple(dict.fromkeys(_NAME.findall(texts.get("parent_ids", ""))))
+        if before and not parents:
+            parents = (self._ids[before.line],)
         block_ids = self._block_ids(row, prompt_tokens)
         return Request(
             request_id=self._ids[row.line],
@@ -49,9 +56,9 @@ class _Requests:
             prefix_block_ids=block_ids,
             block_tokens=BLOCK_TOKENS if block_ids else None,
             session_id=texts.get("session_id"),
-            parent_id=self._ids[before.line] if before else None,
+            parent_ids=parents,
             turn=turn,
-            delay_s=_delay_s(before, row) if before else None,
+            delay_s=_delay_s([self._rows[name] for name in parents if name in self._rows], row),
             shared_prefix_tokens=counts.get("prefix_tokens"),
             model=texts.get("model"),
             tenant=texts.get("tenant"),
@@ -95,7 +102,11 @@ def _before_in_session(rows: Sequence[TableRow]) -> Mapping[int, tuple[TableRow 
     return before_by_line
 
 
-def _delay_s(before: TableRow, row: TableRow) -> float | None:
-    if before.e2e_s is None:
-        return None
-    return max(0.0, (row.arrival_ns - before.arrival_ns) / 1e9 - before.e2e_s)
+def _delay_s(parents: Sequence[TableRow], row: TableRow) -> float | None:
+    """Return the time since the last of the parents had ended; None where that is not known."""
+    delays_s = [
+        max(0.0, (row.arrival_ns - parent.arrival_ns) / 1e9 - parent.e2e_s)
+        for parent in parents
+        if parent.e2e_s is not None
+    ]
+    return min(delays_s) if delays_s and len(delays_s) == len(parents) else None

@@ -20,7 +20,7 @@ from servetwin.app.scenario.options.distributions import (
     think_time_of,
 )
 from servetwin.app.scenario.options.groups import given
-from servetwin.app.scenario.options.policy import ClosedLoop
+from servetwin.app.scenario.options.policy import ClosedLoop, FailFast
 from servetwin.app.scenario.options.trace import WHOLE_TRACE, Limit, TraceOptions, TraceShape
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.processes import ARRIVALS
@@ -152,6 +152,7 @@ class LoadChoice:
     give_up_after: Annotated[str, Option(metavar="TIME|never")] = "10s"
     """End the test after this time without any connection; ms, s or min."""
     closed_loop: ClosedLoop = None
+    fail_fast: FailFast = None
     sweep: LevelSweepOptions = NO_SWEEP
     shape: TraceShape = WHOLE_TRACE
     limit: Limit = None
@@ -197,6 +198,7 @@ class LoadChoice:
         same = ("concurrency", "endless", "duration_s", "drain_s", "warm_up_s", "retries", "seed")
         return LoadOptions(
             closed_loop=True if self.concurrency else self.closed_loop,
+            fail_fast=bool(self.fail_fast),
             cancellation=parse_cancellation(self.cancel) if self.cancel else None,
             give_up_after_s=parse_give_up(self.give_up_after),
             **{name: getattr(self, name) for name in same},

@@ -90,6 +90,10 @@ ClosedLoop = Annotated[
     bool | None,
     Option("--closed-loop/--open-loop", help="{cluster.closed_loop}", rich_help_panel="Workload"),
 ]
+FailFast = Annotated[
+    bool | None,
+    Option("--fail-fast", help="{cluster.fail_fast}", rich_help_panel="Workload"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +112,11 @@ class ClusterOptions:
     ] = None
     link_us: Annotated[float | None, Option(help="{cluster.link_latency_s} In us.", min=0)] = None
     closed_loop: ClosedLoop = None
+    fail_fast: FailFast = None
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
-        same = ("replicas", "router", "closed_loop")
+        same = ("replicas", "router", "closed_loop", "fail_fast")
         changes = {name: getattr(self, name) for name in same if getattr(self, name) is not None}
         if self.staleness_ms is not None:
             changes["staleness_s"] = self.staleness_ms / 1000

@@ -59,6 +59,8 @@ class SessionOptions:
     """How many conversations (multi-turn, agentic)."""
     context_limit: Annotated[int | None, Option()] = None
     """Compact a conversation that is longer, in tokens."""
+    sub_agents: Annotated[int, Option(min=0)] = 0
+    """Sub-agents that a turn begins and the next one waits for."""
 
     def generate(
         self, prefix: PrefixChoice, arrivals: "ArrivalProcess", output: "TokenLaw", seed: int
@@ -77,7 +79,12 @@ class SessionOptions:
         )
         limit_tokens = self.context_limit or spec.limit_tokens
         block_tokens = prefix.block_tokens or spec.block_tokens
-        spec = replace(spec, limit_tokens=limit_tokens, block_tokens=block_tokens)
+        spec = replace(
+            spec,
+            limit_tokens=limit_tokens,
+            block_tokens=block_tokens,
+            sub_agents=self.sub_agents,
+        )
         return generate_conversations(spec, seed)
 
 

@@ -66,7 +66,7 @@ class EffectLoads:
     @classmethod
     def of(cls, trace: Trace) -> "EffectLoads":
         """Return both loads of the requests of a trace; few of them are sent alone."""
-        requests = [replace(r, parent_id=None, delay_s=None) for r in trace]
+        requests = [replace(r, parent_ids=(), delay_s=None) for r in trace]
         return cls(_one_after_the_other(requests[:_ALONE]), all_at_once(Trace(tuple(requests), "")))
 
     @classmethod
@@ -95,9 +95,9 @@ class EffectLoads:
 def _one_after_the_other(requests: Iterable[Request]) -> Trace:
     chain: list[Request] = []
     for request in requests:
-        parent = chain[-1].request_id if chain else None
-        delay_s = None if parent is None else 0.0
-        chain.append(replace(request, arrival_s=0.0, parent_id=parent, delay_s=delay_s))
+        parents = (chain[-1].request_id,) if chain else ()
+        delay_s = 0.0 if parents else None
+        chain.append(replace(request, arrival_s=0.0, parent_ids=parents, delay_s=delay_s))
     return Trace(tuple(chain), "one after the other")
 
 

@@ -188,7 +188,7 @@ def users(count: int, prompt: int, output: int) -> Trace:
     requests = (
         Request(
             f"{user}.{place}", 1e-3 * place, prompt + 7 * user, output + 3 * user,
-            parent_id=f"{user}.{place - 1}" if place else None, delay_s=0.0 if place else None,
+            parent_ids=(f"{user}.{place - 1}",) if place else (), delay_s=0.0 if place else None,
         )
         for place in range(4)
         for user in range(count)

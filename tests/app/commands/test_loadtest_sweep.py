@@ -290,7 +290,7 @@ def test_the_ends_are_one_user_and_all_at_once(replayed: LevelLoad) -> None:
     for load in (replayed, generated()):
         alone, at_once = load.trace(ALONE), load.trace(AT_ONCE)
         assert len(alone) == SYNCHRONOUS_REQUESTS
-        assert [r.parent_id for r in alone][1:] == [r.request_id for r in alone][:-1]
+        assert [r.parent_ids for r in alone][1:] == [(r.request_id,) for r in alone][:-1]
         assert {r.arrival_s for r in at_once} == {0.0}
         assert load.of(ALONE).options().concurrency == 1
         assert load.of(AT_ONCE).options().concurrency is None

@@ -21,13 +21,13 @@ from servetwin.loadtest.plan.endpoint_limits import (
 from servetwin.loadtest.plan.repeats import Repeats, looped
 from servetwin.loadtest.plan.request_dependencies import (
     begun_before,
-    roots_and_followers,
     split_among,
+    task_numbers,
 )
 from servetwin.loadtest.plan.schedule import build_schedule
 from servetwin.loadtest.plan.users import with_users
 from servetwin.sim.records.metrics import SLO
-from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError, TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
@@ -58,7 +58,7 @@ def test_users_come_round_again_with_prompts_of_their_own() -> None:
     send, all_sent = schedule.roots[1], []
     for _ in range(5):
         all_sent.append(send)
-        (send,) = schedule.after(send)
+        (send,) = schedule.ended(send, 0.0, answered=False)
     assert [s.request.request_id for s in all_sent] == ["r1", "r3", "r1+1", "r3+1", "r1+2"]
     assert len({s.body for s in all_sent}) == 5
     assert not schedule.exhausted
@@ -74,12 +74,13 @@ def test_users_take_the_requests_in_turn(users: int, more: int, think: Any) -> N
         asked = by_id[request.request_id]
         before = by_id[f"r{number - users}"] if number >= users else None
         assert asked.tenant == f"user-{number % users + 1}"
-        assert asked.parent_id == (before.request_id if before else None)
+        assert asked.parent_ids == ((before.request_id,) if before else ())
         start_s = before.arrival_s + (asked.delay_s or 0) if before else number * 9.0 / users
         assert asked.arrival_s == pytest.approx(start_s, abs=2e-6)
-    roots, followers = roots_and_followers(made, closed_loop=True)
-    assert [r.request_id for r in roots] == [f"r{user}" for user in range(users)]
-    assert sum(map(len, followers.values())) == more
+    schedule = build_schedule(made, Endpoint("http://h/v1", "m"))
+    roots = [send.request.request_id for send in schedule.roots]
+    assert roots == [f"r{user}" for user in range(users)]
+    assert schedule.waiting == more
 
 
 def test_think_times_are_those_of_their_law() -> None:
@@ -118,7 +119,7 @@ def test_a_loop_keeps_counts_gaps_and_sharing(gaps_ms: list[int], times: int) ->
     lengths = [[(r.prompt_tokens, r.output_tokens) for r in part] for part in rounds]
     assert lengths == [lengths[0]] * times
     known = {r.request_id for r in again}
-    assert all(r.parent_id is None or r.parent_id in known for r in again)
+    assert all(known.issuperset(r.parent_ids) for r in again)
     assert again.rate_per_s == pytest.approx(trace.rate_per_s)
 
 
@@ -148,8 +149,8 @@ def test_shares_keep_families_together(gaps_ms: list[int], parts: int, closed: b
     assert sorted(r.request_id for s in shares for r in s) == sorted(r.request_id for r in trace)
     for share in shares:
         ids = {r.request_id for r in share}
-        assert not closed or all(r.parent_id in ids for r in share if r.parent_id)
-    sizes = [len(roots_and_followers(share, closed_loop=closed)[0]) for share in shares]
+        assert not closed or all(ids.issuperset(r.parent_ids) for r in share)
+    sizes = [len({*task_numbers(share, closed_loop=closed).values()}) for share in shares]
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -157,15 +158,15 @@ def test_shares_keep_families_together(gaps_ms: list[int], parts: int, closed: b
 def test_a_duration_cuts_whole_families(gaps_ms: list[int], end_s: float) -> None:
     trace = paired_trace(gaps_ms)
     kept = begun_before(trace, end_s, closed_loop=True)
-    expected = {r.request_id for r in trace if not r.parent_id and r.arrival_s < end_s}
-    expected |= {r.request_id for r in trace if r.parent_id in expected}
+    expected = {r.request_id for r in trace if not r.parent_ids and r.arrival_s < end_s}
+    expected |= {r.request_id for r in trace if expected.intersection(r.parent_ids)}
     assert {r.request_id for r in kept} == expected
 
 
 def test_a_request_that_waits_for_itself_is_refused() -> None:
-    requests = [Request(n, 0.0, 1, 1, parent_id=p, delay_s=1.0) for n, p in ("ab", "ba")]
-    with pytest.raises(LoadTestError, match="request 'a' waits for itself, by way of 'b'"):
-        roots_and_followers(Trace(tuple(requests), "cycle"), closed_loop=True)
+    requests = [Request(n, 0.0, 1, 1, parent_ids=(p,), delay_s=1.0) for n, p in ("ab", "ba")]
+    with pytest.raises(TraceError, match=r"request 'a' waits for itself \(a -> b -> a\)"):
+        split_among(Trace(tuple(requests), "cycle"), 1, closed_loop=True)
 
 
 def endpoint_of(context: int | None) -> Endpoint:

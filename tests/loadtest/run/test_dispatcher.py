@@ -125,7 +125,7 @@ def test_long_conversations_of_a_dead_parent_are_all_listed() -> None:
 
 def test_in_an_open_loop_follow_ups_go_at_their_stamps() -> None:
     trace = Trace(tuple(r for r in chats(2) if r.arrival_s < 1), "chats.jsonl")
-    follower = Request("c0.1", 0.02, 5, 3, parent_id="c0.0", delay_s=9.0)
+    follower = Request("c0.1", 0.02, 5, 3, parent_ids=("c0.0",), delay_s=9.0)
     run = load(Trace((*trace, follower), "chats.jsonl"), closed_loop=False)
     assert run.requests["scheduled_s"].tolist() == [0.0, 0.02]
     assert ends_s(run)["c0.0"] > run.requests["sent_s"][1]

@@ -32,7 +32,7 @@ T_99_9 = 4.437
 def follower(
     name: str, parent: str, delay_s: float | None, arrival_s: float = 0.0, output: int = 2
 ) -> Request:
-    return replace(request(name, arrival_s, output=output), parent_id=parent, delay_s=delay_s)
+    return replace(request(name, arrival_s, output=output), parent_ids=(parent,), delay_s=delay_s)
 
 
 def run_on_one(
@@ -165,34 +165,35 @@ class _Think:
 
 
 def _check_each_waits(requests: list[Request], run: Run) -> None:
-    """Every follower was sent its delay after the last token of its parent."""
+    """Every follower was sent its delay after the last token of its last parent."""
     frame = run.requests.set_index("request_id")
     sent, last = frame["scheduled_s"], frame["last_token_s"]
     status = frame["status"]
     assert sorted(frame.index) == sorted(r.request_id for r in requests)
     for asked in requests:
-        parent = asked.parent_id
-        if parent is None or asked.delay_s is None:
+        parents = list(asked.parent_ids)
+        if not parents or asked.delay_s is None:
             assert sent[asked.request_id] == asked.arrival_s
-        elif status[parent] == "finished":
-            assert sent[asked.request_id] == last[parent] + asked.delay_s
+        elif (status[parents] == "finished").all():
+            assert sent[asked.request_id] == last[parents].max() + asked.delay_s
         else:
-            assert status[asked.request_id] == "cancelled"
+            cancelled = not (status[parents] == "finished").any()
+            assert (status[asked.request_id] == "cancelled") == cancelled
 
 
 @st.composite
 def families(draw: st.DrawFn) -> list[Request]:
-    """Requests of which some follow an earlier one; some are too long for the memory."""
+    """Requests of which some follow earlier ones; some are too long for the memory."""
     requests: list[Request] = []
     now_s = 0.0
     for index in range(draw(st.integers(1, 20))):
         now_s += draw(st.sampled_from([0.0, 0.5, 1.0, 7.0]))
         prompt = draw(st.sampled_from([1, 3, 8, 17, 100]))
         own = request(str(index), now_s, prompt, draw(st.integers(1, 9)))
-        parent = draw(st.sampled_from([None, *range(index)]))
-        if parent is not None:
+        parents = draw(st.sets(st.sampled_from(range(index)), max_size=3)) if index else ()
+        if parents:
             delay_s = draw(st.sampled_from([0.0, 0.5, 2.0]))
-            own = replace(own, parent_id=str(parent), delay_s=delay_s)
+            own = replace(own, parent_ids=tuple(map(str, parents)), delay_s=delay_s)
         requests.append(own)
     return requests
 
@@ -241,7 +242,7 @@ def thinking_clients(seed: int, clients: int, each: int, services_s: list[float]
             output = rows[-1][client][turn] + (len(rows) == 2)
             own = request(f"{client}.{turn}", delay_s, prompt, output)
             if turn:
-                own = replace(own, parent_id=f"{client}.{turn - 1}", delay_s=delay_s)
+                own = replace(own, parent_ids=(f"{client}.{turn - 1}",), delay_s=delay_s)
             requests.append(own)
     return sorted(requests, key=lambda r: r.arrival_s)
 

@@ -56,7 +56,7 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         parent = draw(st.sampled_from([None, *range(index)]))
         if parent is not None and draw(st.booleans()):
             delay_s = draw(st.sampled_from([0.0, 0.01, 0.1]))
-            own = replace(own, parent_id=str(parent), delay_s=delay_s)
+            own = replace(own, parent_ids=(str(parent),), delay_s=delay_s)
         requests.append(own)
     return requests
 
@@ -239,7 +239,7 @@ def test_a_prompt_that_no_decode_replica_can_hold_is_refused_after_its_first_tok
     pools = [Pool(PolicyConfig(), ONE_SECOND, role="prefill"), Pool(SMALL, ONE_SECOND, 1, "decode")]
     requests = [
         request("long", prompt=200, output=2),
-        replace(request("b"), parent_id="long", delay_s=0.0),
+        replace(request("b"), parent_ids=("long",), delay_s=0.0),
     ]
     frame = simulate_cluster(requests, pools).requests
     assert frame["status"].tolist() == ["refused", "cancelled"]

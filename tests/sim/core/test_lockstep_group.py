@@ -54,7 +54,7 @@ def run(
     """Simulate; ``in_events`` adds a late loop of two requests, so no rank may run ahead."""
     if in_events:
         far = request("far", FAR_S)
-        requests = [*requests, far, replace(request("farther"), parent_id="far", delay_s=1.0)]
+        requests = [*requests, far, replace(request("farther"), parent_ids=("far",), delay_s=1.0)]
     pool = Pool(config, step_time, replicas, noise=noise, ranks=ranks)
     return simulate_cluster(
         requests, [pool], RouterConfig(router), recorder=Recorder(keep_usage=True),

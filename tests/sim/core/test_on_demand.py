@@ -40,7 +40,7 @@ def run(
     """Simulate; ``in_events`` adds a late loop of two requests, so no replica may run ahead."""
     if in_events:
         late = request("late", FAR_S)
-        requests = [*requests, late, replace(request("later"), parent_id="late", delay_s=1.0)]
+        requests = [*requests, late, replace(request("later"), parent_ids=("late",), delay_s=1.0)]
     return simulate_cluster(
         requests, pools, router, RouterConfig("power-of-two"), LINK,
         recorder=Recorder(keep_usage=keep_usage), closed_loop=in_events, macro=macro,

@@ -133,14 +133,14 @@ def test_generated_conversations_wait_for_their_answers(
     path = tmp_path / "talk.jsonl"
     assert servetwin("workload", "generate", "--out", path, *structure).code == 0
     asked = {r.request_id: r for r in read_trace(path)}
-    followers = [r for r in asked.values() if r.parent_id and r.delay_s is not None]
+    followers = [r for r in asked.values() if r.parent_ids and r.delay_s is not None]
     assert followers
     options = ("--profile", "llama-3-8b-h100", "--kv-tokens", "unlimited", "--prefix-cache")
     closed = replay(tmp_path / "closed", path, *options)
     opened = replay(tmp_path / "open", path, *options, "--open-loop")
     ends_s, sent_s = column(closed, "last_token_s"), column(closed, "scheduled_s")
     for follower in followers:
-        waited_s = sent_s[follower.request_id] - ends_s[str(follower.parent_id)]
+        waited_s = sent_s[follower.request_id] - ends_s[follower.parent_ids[0]]
         assert waited_s == pytest.approx(follower.delay_s, abs=1e-6)
     assert column(opened, "scheduled_s") == {name: r.arrival_s for name, r in asked.items()}
     for run in (closed, opened):
@@ -157,7 +157,7 @@ def test_followers_of_a_refused_request_are_cancelled() -> None:
     first = request("first", prompt=900, output=200)
     talk = [first, request("other")]
     talk += [
-        replace(request(name, 1.0), parent_id=parent, delay_s=1.0)
+        replace(request(name, 1.0), parent_ids=(parent,) if parent else (), delay_s=1.0)
         for name, parent in (("second", "first"), ("third", "second"), ("next", "other"))
     ]
     policies = replace(COMPUTED.policy_config(), max_model_len=1000)

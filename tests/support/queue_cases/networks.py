@@ -77,7 +77,7 @@ def _conversations(
         request = Request(f"{client}.{turn}", *row)
         if turn:
             parent = f"{client}.{turn - 1}"
-            request = replace(request, parent_id=parent, delay_s=request.arrival_s)
+            request = replace(request, parent_ids=(parent,), delay_s=request.arrival_s)
         requests.append(request)
     return sorted(requests, key=lambda request: request.arrival_s)
 

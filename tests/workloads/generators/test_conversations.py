@@ -54,7 +54,7 @@ def test_a_short_story() -> None:
     assert [r.prefix_block_ids[:3] for r in second] == [(0, 1, 7)] * 3
     assert [r.answer_block_ids for r in first] == [(3,), (5,), ()]  # 4 ends in the fresh tokens
     assert [r.request_id for r in first] == ["generated:1.0", "generated:1.1", "generated:1.2"]
-    assert [r.parent_id for r in first] == [None, "generated:1.0", "generated:1.1"]
+    assert [r.parent_ids for r in first] == [(), ("generated:1.0",), ("generated:1.1",)]
     assert [r.turn for r in first] == [0, 1, 2]
     assert (first[0].arrival_s, second[0].arrival_s) == (0.0, 10.0)
     assert (first[0].delay_s, first[0].session_id) == (None, "generated:1")
@@ -109,14 +109,14 @@ def test_followers_arrive_a_delay_after_their_parent(trace: Trace) -> None:
     assert len(by_id) == len(trace)
     arrivals_s = [request.arrival_s for request in trace]
     assert arrivals_s == sorted(arrivals_s)
-    followers = [request for request in trace if request.parent_id]
+    followers = [request for request in trace if request.parent_ids]
     assert len(followers) > len(trace) // 2
     for request in followers:
-        parent = by_id[str(request.parent_id)]
+        parent = by_id[request.parent_ids[0]]
         assert request.delay_s is not None
         assert request.arrival_s == round(parent.arrival_s + request.delay_s, 6)
         assert (request.session_id, request.tenant) == (parent.session_id, parent.tenant)
-    assert all(request.delay_s is None for request in trace if request.parent_id is None)
+    assert all(request.delay_s is None for request in trace if not request.parent_ids)
 
 
 def test_same_seed_same_trace_other_seed_other_trace() -> None:

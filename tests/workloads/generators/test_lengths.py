@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest, lognorm
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators.chaining import Chaining
 from servetwin.workloads.generators.lengths import (
     EmpiricalLengths,
     ExponentialTokens,
@@ -20,7 +21,6 @@ from servetwin.workloads.generators.lengths import (
     UniformTokens,
     ZipfTokens,
 )
-from servetwin.workloads.generators.parents import Chaining
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
 from servetwin.workloads.generators.prompts import WORDS, prompt_text, prompt_token_ids
 from servetwin.workloads.request import Request

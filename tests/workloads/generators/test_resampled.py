@@ -83,18 +83,18 @@ def test_a_conversation_is_drawn_as_a_whole() -> None:
     turns = [
         Request("a", 0.0, 10, 5),
         Request("b", 1.0, 10, 5),
-        Request("a2", 2.5, 20, 5, parent_id="a", delay_s=1.0),
+        Request("a2", 2.5, 20, 5, parent_ids=("a",), delay_s=1.0),
         Request("c", 3.0, 10, 5),
-        Request("a3", 7.0, 30, 5, parent_id="a2", delay_s=1.0),
+        Request("a3", 7.0, 30, 5, parent_ids=("a2",), delay_s=1.0),
     ]
     for seed in range(20):
         drawn = draw(Trace(tuple(turns), "made"), seed)
         by_id = {request.request_id: request for request in drawn}
         for request in drawn:
-            if request.parent_id is not None:
-                parent = by_id[request.parent_id]
+            if request.parent_ids:
+                parent = by_id[request.parent_ids[0]]
                 apart_s = request.arrival_s - parent.arrival_s
-                assert apart_s == pytest.approx(2.5 if parent.parent_id is None else 4.5)
+                assert apart_s == pytest.approx(4.5 if parent.parent_ids else 2.5)
         kinds = Counter(request.request_id.split("~")[0] for request in drawn)
         assert kinds["a"] == kinds["a2"] == kinds["a3"]
 
@@ -139,8 +139,8 @@ def test_two_users_take_requests_in_turn_and_think_before_each() -> None:
     assert [r.request_id for r in of["user-1"]][:3] == ["r0", "r2", "r4"]
     assert [r.request_id for r in of["user-2"]][:3] == ["r1", "r3", "r5"]
     first, second, *_ = of["user-1"]
-    assert (first.parent_id, first.delay_s, first.arrival_s) == (None, None, 1.0)
-    assert (second.parent_id, second.delay_s, second.arrival_s) == ("r0", 2.0, 3.0)
+    assert (first.parent_ids, first.delay_s, first.arrival_s) == ((), None, 1.0)
+    assert (second.parent_ids, second.delay_s, second.arrival_s) == (("r0",), 2.0, 3.0)
     assert of["user-2"][0].arrival_s == 2.0
     assert len(sent) == 50
 
@@ -160,15 +160,15 @@ def test_a_short_trace_is_sent_again_under_other_ids_and_blocks() -> None:
 def test_turns_of_a_session_keep_their_pauses_and_the_next_one_follows_the_last_turn() -> None:
     session = (
         Request("s.0", 0.0, 10, 5, session_id="s"),
-        Request("s.1", 3.0, 20, 5, session_id="s", parent_id="s.0", delay_s=0.5),
-        Request("s.2", 9.0, 30, 5, session_id="s", parent_id="s.1"),
+        Request("s.1", 3.0, 20, 5, session_id="s", parent_ids=("s.0",), delay_s=0.5),
+        Request("s.2", 9.0, 30, 5, session_id="s", parent_ids=("s.1",)),
     )
     alone = Request("alone", 4.0, 10, 5)
     sent = {
         r.request_id: r for r in sent_by_users(Trace((*session, alone), "made"), 1, think=TWO_S)
     }
     assert [sent[name].delay_s for name in ("s.0", "s.1", "s.2")] == [None, 0.5, 2.0]
-    assert (sent["alone"].parent_id, sent["alone"].delay_s) == ("s.2", 2.0)
+    assert (sent["alone"].parent_ids, sent["alone"].delay_s) == (("s.2",), 2.0)
 
 
 @given(users=st.integers(1, 30), others=st.integers(1, 30), seed=st.integers(0, 3))

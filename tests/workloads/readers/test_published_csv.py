@@ -57,14 +57,14 @@ def test_burstgpt_of_six_columns(write: Write) -> None:
 
 def test_burstgpt_of_eight_columns_has_sessions(write: Write) -> None:
     trace = read_trace(write(BURST_8))
-    fields = [(r.arrival_s, r.session_id, r.parent_id, r.turn, r.delay_s) for r in trace]
+    fields = [(r.arrival_s, r.session_id, r.parent_ids, r.turn, r.delay_s) for r in trace]
     assert fields == [
-        (0.0, "s1", None, 0, None),
-        (0.5, None, None, None, None),
-        (30.0, "s1", "some:1", 1, 26.0),
-        (30.5, "s2", None, 0, None),
-        (34.5, "s2", "some:4", 1, 0.0),  # it came before the answer did
-        (90.0, "s1", "some:3", 2, None),  # how long the one before took is not known
+        (0.0, "s1", (), 0, None),
+        (0.5, None, (), None, None),
+        (30.0, "s1", ("some:1",), 1, 26.0),
+        (30.5, "s2", (), 0, None),
+        (34.5, "s2", ("some:4",), 1, 0.0),  # it came before the answer did
+        (90.0, "s1", ("some:3",), 2, None),  # how long the one before took is not known
     ]
     assert trace.clock_s is None
     assert trace.notes == ("2 rows sent a delay after the parent: for closed-loop replay",)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.parents import Chaining
+from servetwin.workloads.generators.chaining import Chaining
 from servetwin.workloads.readers.mooncake import Turn, whole_prompts
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
@@ -43,7 +43,7 @@ def test_bailian_sessions_are_named_by_their_first_chat(write: Write) -> None:
 def test_a_broken_chat_can_be_skipped(write: Write) -> None:
     path = write(lines(chat(1, 9, [1]), chat(2, 1, [1, 2])))
     trace = read_trace(path, max_bad_rows=1)
-    assert [(r.request_id, r.parent_id, r.session_id) for r in trace] == [("2", None, "2")]
+    assert [(r.request_id, r.parent_ids, r.session_id) for r in trace] == [("2", (), "2")]
 
 
 def test_bailian_re_keying_of_real_chained_ids_is_a_renaming() -> None:
@@ -86,8 +86,8 @@ def test_a_call_of_a_session_follows_the_one_before_it_when_its_tool_is_done(wri
     call = {"input_toks": 20, "output_toks": 4, "tool_duration_ns": 1_500_000_000}
     session = {"session_id": "a", "arrival_time_ns": 10**9, "sub_requests": [call, call, call]}
     calls = read_trace(write(lines(session)))
-    assert [(r.request_id, r.parent_id, r.delay_s, r.arrival_s) for r in calls] == [
-        ("a:0", None, None, 1.0), ("a:1", "a:0", 1.5, 2.5), ("a:2", "a:1", 1.5, 4.0),
+    assert [(r.request_id, r.parent_ids, r.delay_s, r.arrival_s) for r in calls] == [
+        ("a:0", (), None, 1.0), ("a:1", ("a:0",), 1.5, 2.5), ("a:2", ("a:1",), 1.5, 4.0),
     ]  # fmt: skip
     assert {(r.session_id, r.prefix_block_ids, r.block_tokens) for r in calls} == {("a", (), None)}
 
@@ -118,7 +118,7 @@ def test_mooncake_dialect_of_added_tokens(write: Write) -> None:
     trace = read_trace(write(text))
     first, other, second, third = trace
     assert first == Request("some:1", 1.0, 600, 100, (0, 1), 512, "a", turn=0, source_line=1)
-    assert (other.prompt_tokens, other.prefix_block_ids, other.parent_id) == (512, (0,), None)
+    assert (other.prompt_tokens, other.prefix_block_ids, other.parent_ids) == (512, (0,), ())
     assert second == Request(
         "some:3", 3.5, 1100, 600, (0, 1, 2), 512, "a", "some:1", 1, 2.5, priority=2, source_line=3
     )
@@ -161,7 +161,7 @@ def test_mooncake_second_turn(
 ) -> None:
     trace = read_trace(write(lines(turn("a", 100, 20), turn("a", 50, 1, **more))))
     second = trace.requests[1]
-    assert second.parent_id == "some:1"
+    assert second.parent_ids == ("some:1",)
     assert (second.arrival_s, second.prompt_tokens, second.delay_s) == (
         arrival_s,
         prompt_tokens,
@@ -217,8 +217,9 @@ def test_tracelab(write: Write) -> None:
             kind="user_message", tenant="p", source_line=3,
         ),
         Request(
-            "some:2", 30.5, 101, 9, session_id="claude:1", parent_id="some:1", turn=1, delay_s=19.5,
-            reasoning_tokens=4, model="big", kind="tool_result", tenant="p", source_line=2,
+            "some:2", 30.5, 101, 9, session_id="claude:1", parent_ids=("some:1",), turn=1,
+            delay_s=19.5, reasoning_tokens=4, model="big", kind="tool_result", tenant="p",
+            source_line=2,
         ),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.parents import without_failed
+from servetwin.workloads.graphs.links import without_failed
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request, RequestStatus
@@ -164,7 +164,8 @@ def test_a_reader_that_was_named_wants_all_of_its_columns(
 def test_who_followed_a_failed_request_follows_the_one_before() -> None:
     def request(name: str, parent: str | None, delay_s: float | None, output: int) -> Request:
         status: RequestStatus = "ok" if output else "failed"
-        return Request(name, 0.0, 1, output, parent_id=parent, delay_s=delay_s, status=status)
+        parents = tuple(parent or "")
+        return Request(name, 0.0, 1, output, parent_ids=parents, delay_s=delay_s, status=status)
 
     kept = without_failed(
         [
@@ -174,12 +175,14 @@ def test_who_followed_a_failed_request_follows_the_one_before() -> None:
             request("d", "c", 5.0, 1),
             request("e", None, None, 0),
             request("f", "e", 7.0, 1),
+            request("g", "cd", 9.0, 1),
         ]
     )
-    assert [(r.request_id, r.parent_id, r.delay_s) for r in kept] == [
-        ("a", None, None),
-        ("d", "a", 10.0),
-        ("f", None, None),
+    assert [(r.request_id, r.parent_ids, r.delay_s) for r in kept] == [
+        ("a", (), None),
+        ("d", ("a",), 10.0),
+        ("f", (), None),
+        ("g", ("a", "d"), 9.0),
     ]
 
 

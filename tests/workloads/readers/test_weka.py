@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import gamma
 
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.generators.parents import without_failed
+from servetwin.workloads.graphs.links import without_failed
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import prefix_statistics
@@ -20,17 +20,17 @@ from tests.support.trace_rows import WEKA, Write, figures, session, shared, step
 def test_weka_session(write: Write) -> None:
     trace = read_trace(write(json.dumps(WEKA)))
     assert trace.requests[:2] == (
-        Request("s:0", 0.0, 5, 7, (1,), 4, "s", None, 0, None, 5, model="big", kind="n"),
-        Request("s:1", 10.0, 9, 7, (1, 2), 4, "s", "s:0", 1, 3.0, 7, model="big", kind="n"),
+        Request("s:0", 0.0, 5, 7, (1,), 4, "s", (), 0, None, 5, model="big", kind="n"),
+        Request("s:1", 10.0, 9, 7, (1, 2), 4, "s", ("s:0",), 1, 3.0, 7, model="big", kind="n"),
     )
     assert [
-        (r.request_id, r.arrival_s, r.parent_id, r.turn, r.delay_s, r.model) for r in trace
+        (r.request_id, r.arrival_s, r.parent_ids, r.turn, r.delay_s, r.model) for r in trace
     ] == [
-        ("s:0", 0.0, None, 0, None, "big"),
-        ("s:1", 10.0, "s:0", 1, 3.0, "big"),
-        ("s/2:0", 15.0, "s:1", 0, 3.0, "small"),  # 5.5 s before it reports, 3 s after s:1
-        ("s/2:1", 18.0, "s/2:0", 1, 3.0, "small"),
-        ("s:3", 30.0, "s:1", 2, 18.0, "big"),
+        ("s:0", 0.0, (), 0, None, "big"),
+        ("s:1", 10.0, ("s:0",), 1, 3.0, "big"),
+        ("s/2:0", 15.0, ("s:1",), 0, 3.0, "small"),  # 5.5 s before it reports, 3 s after s:1
+        ("s/2:1", 18.0, ("s/2:0",), 1, 3.0, "small"),
+        ("s:3", 30.0, ("s:1",), 2, 18.0, "big"),
     ]
     assert [r.session_id for r in trace] == ["s", "s", *["s/2"] * 2, "s"]
     assert [r.shared_prefix_tokens for r in trace] == [5, 7, 5, 5, 7]
@@ -84,8 +84,8 @@ def test_weka_bad_sessions_and_requests_can_be_skipped(tmp_path: Path) -> None:
     )
     trace = read_trace(tmp_path, max_bad_rows=2)
     assert len(trace) == 6
-    links = {r.request_id: r.parent_id for r in trace if r.session_id == "s3"}
-    assert links == {"s3:0": None, "s3:2": "s3:0"}
+    links = {r.request_id: r.parent_ids for r in trace if r.session_id == "s3"}
+    assert links == {"s3:0": (), "s3:2": ("s3:0",)}
     assert trace.notes[-3:] == (
         "2 bad rows skipped",
         f'{tmp_path}/s0002.json:1: field \'block_size\': missing ({{"id": "s2"}})',
@@ -135,13 +135,12 @@ def test_reference_figures_of_weka(weka: Trace) -> None:
 def test_weka_links_and_full_blocks(weka: Trace) -> None:
     by_id = {r.request_id: r for r in weka}
     assert len({r.session_id for r in weka}) == 80  # 79 files, one of them with a sub-agent
-    assert sum(r.parent_id is None for r in weka) == 79
+    assert sum(not r.parent_ids for r in weka) == 79
     assert all(len(r.prefix_block_ids) == r.prompt_tokens // 64 for r in weka)
     for request in weka:
-        if request.parent_id is not None:
-            assert by_id[request.parent_id].arrival_s <= request.arrival_s
+        assert all(by_id[name].arrival_s <= request.arrival_s for name in request.parent_ids)
     (agent_start,) = (r for r in weka if "/" in str(r.session_id) and r.turn == 0)
-    launcher = by_id[str(agent_start.parent_id)]
+    launcher = by_id[agent_start.parent_ids[0]]
     # it began when the answer that launched it was complete: 41.03 s after that was asked
     assert agent_start.arrival_s - launcher.arrival_s == pytest.approx(41.125)
     assert agent_start.delay_s == pytest.approx(0.095)
@@ -151,4 +150,4 @@ def test_weka_links_and_full_blocks(weka: Trace) -> None:
 def test_weka_failed_requests_are_bridged(weka: Trace) -> None:
     answered = without_failed(weka.requests)
     assert len(answered) == 5_600
-    assert sum(r.parent_id is None for r in answered) == 79
+    assert sum(not r.parent_ids for r in answered) == 79

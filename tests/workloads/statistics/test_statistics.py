@@ -89,10 +89,10 @@ def test_dispersion_of_the_burstiest_and_the_steadiest_trace() -> None:
 def test_sessions_by_hand() -> None:
     requests = (
         Request("a", 0.0, 10, 5, session_id="s"),
-        Request("b", 3.0, 22, 5, session_id="s", parent_id="a"),
+        Request("b", 3.0, 22, 5, session_id="s", parent_ids=("a",)),
         Request("c", 4.0, 9, 5, session_id="t"),
-        Request("d", 9.0, 12, 1, session_id="s", parent_id="b"),  # compacted: nothing fresh
-        Request("e", 9.5, 99, 1, parent_id="not here"),
+        Request("d", 9.0, 12, 1, session_id="s", parent_ids=("b",)),  # compacted: nothing fresh
+        Request("e", 9.5, 99, 1, parent_ids=("not here",)),
     )
     sessions = statistics(Trace(requests, "x"))["sessions"]
     assert sessions["count"] == 2

@@ -189,7 +189,8 @@ def test_a_row_follows_the_one_before_it_in_its_session(write: Write) -> None:
     text = SESSIONS.replace("ts,", "start_s,")
     found = by_id(list(read_trace(write(text), keep_failed=True)))
     links = {
-        name[5:]: (r.parent_id and r.parent_id[5:], r.turn, r.delay_s) for name, r in found.items()
+        name[5:]: (r.parent_ids[0][5:] if r.parent_ids else None, r.turn, r.delay_s)
+        for name, r in found.items()
     }
     assert links == {
         "1": (None, 0, None),

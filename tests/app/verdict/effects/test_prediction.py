@@ -234,7 +234,7 @@ def test_weight_only_formats_change_bytes_and_not_products(technique: str, compu
 def test_a_trace_is_sent_one_after_the_other_and_all_at_once() -> None:
     trace = Trace(tuple(Request(str(i), 3.0 * i, 8 + i, 4) for i in range(20)), "twenty")
     loads = EffectLoads.of(trace)
-    assert [r.parent_id for r in loads.alone] == [None, *map(str, range(11))]
+    assert [r.parent_ids for r in loads.alone] == [(), *((str(n),) for n in range(11))]
     assert [r.delay_s for r in loads.alone] == [None] + 11 * [0.0]
     assert {r.arrival_s for r in loads.saturated} == {0.0}
     assert [r.prompt_tokens for r in loads.saturated] == list(range(8, 28))
