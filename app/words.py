@@ -10,7 +10,7 @@ from importlib.resources import files
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
+from servetwin.sim.records.metrics import LIMITED, SLO, duration_unit
 from servetwin.sim.step_times.provenance import MEANINGS, Origin
 from servetwin.workloads.yaml_text import load_yaml
 
@@ -66,7 +66,7 @@ RESOURCES: "dict[Resource, str]" = asset_table("words.yaml")["resources"]
 
 def slo_words(slo: SLO, sign: str = "") -> str:
     """Return an SLO in words: ``TTFT 500 ms, TPOT 50 ms``; ``sign`` stands before each limit."""
-    limits_s = {name: getattr(slo, name) for name in LATENCIES}
+    limits_s = {name: getattr(slo, name) for name in LIMITED}
     limits = ((METRICS[name].fitting([limit_s]), limit_s) for name, limit_s in limits_s.items())
     return ", ".join(
         f"{metric.label} {sign}{metric.factor * limit_s:g} {metric.unit}"
@@ -148,7 +148,7 @@ def origin_sentences(origins: Iterable[Origin]) -> str:
 
 def limited(target: "SLOTarget") -> list[str]:
     """Return the latencies that have a limit."""
-    return [name for name in LATENCIES if getattr(target.slo, name) is not None]
+    return [name for name in LIMITED if getattr(target.slo, name) is not None]
 
 
 def target_words(target: "SLOTarget") -> str:

@@ -160,6 +160,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
         *tables.steady_lines(summary["steady"]),
         "",
         tables.counts_line(summary["requests"]),
+        *tables.task_lines(summary),
         *load_notes.outcome_lines(run),
         *([slo_line([NamedRun("", run)], slo)] if slo else []),
         *tables.note_lines(run.scenario["notes"]),

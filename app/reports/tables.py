@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.records.metrics import LATENCIES, describe, gaps_s
+from servetwin.sim.records.metrics import LATENCIES, describe, duration, gaps_s
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, describe_steady
+from servetwin.workloads.rows import counted
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
-_METRICS = ("ttft_s", "tpot_s", "e2e_s", "decode_tps", "request_tps")
+_METRICS = ("ttft_s", "tpot_s", "e2e_s", "task_s", "decode_tps", "request_tps")
 
 
 def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any]) -> list[str]:
@@ -58,6 +59,27 @@ def totals_lines(summary: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def task_lines(summary: Mapping[str, Any], devices: int = 0) -> list[str]:
+    """Return the figures of tasks on so many devices, and by turn; nothing without tasks."""
+    if not (tasks := summary.get("tasks")):
+        return []
+    per_hour, turns, tokens = tasks["per_hour"] or 0.0, tasks["turns"], tasks["tokens"]
+    of_one = f", {number(per_hour / devices, 1.0)} per device-hour" if devices else ""
+    rows = []
+    for row in tasks["by_turn"]:
+        times = (duration(row["ttft_s"][point]) for point in ("mean", "p50", "p90"))
+        hits = f"{100 * (row['prefix_hit_rate_tokens'] or 0):.1f} %"
+        rows.append([f"{row['from_turn']}", f"{row['requests']}", *times, hits])
+    heads = ["from turn", "requests", "TTFT mean", "p50", "p90", "prefix hits"]
+    return [
+        "",
+        f"{counted(tasks['total'], 'task')}: {tasks['finished']:,} finished, "
+        f"{number(per_hour, 1.0)} per hour{of_one}; of {number(turns['mean'], 1.0)} requests and "
+        f"{number(tokens['mean'], 1.0)} tokens on average",
+        *(table_lines(heads, rows, ">>>>>>") if rows else []),
+    ]
+
+
 def counts_line(counts: Mapping[str, int]) -> str:
     """Return ``240 requests: 240 finished``, and the other endings where there are any."""
     others = {name: n for name, n in counts.items() if name not in ("total", "finished")}
@@ -91,7 +113,7 @@ def latency_table(
     ``soft`` marks a p99 of few values.
     """
     rows = []
-    for name in names:
+    for name in filter(summary.__contains__, names):
         figures = summary[name]
         metric = METRICS[name].fitting(figures[point] for point in _POINTS)
         cells = [number(figures[point], metric.factor) for point in _POINTS]
@@ -126,7 +148,8 @@ def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
         figures["ttfo_s"] = describe(finished["ttfo_s"])
     if "chunk_s" in run.requests:
         figures["gap_s"] = describe(gaps_s(finished["chunk_s"]))
-    figures |= {name: summary[name] for name in ("decode_tps", "request_tps")}
+    more = ("task_s", "decode_tps", "request_tps")
+    figures |= {name: summary[name] for name in more if name in summary}
     steady = summary["steady"]
     settled = () if steady["unsettled"] else figures.keys() & steady.keys()
     return {WHOLE_RUN: figures, STEADY_PART: {name: steady[name] for name in settled}}

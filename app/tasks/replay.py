@@ -17,6 +17,7 @@ from servetwin.app.reports.tables import (
     note_lines,
     scenario_lines,
     steady_lines,
+    task_lines,
     totals_lines,
 )
 from servetwin.app.scenario.files.scenario_file import (
@@ -32,6 +33,7 @@ from servetwin.app.scenario.options.simulations import ReplayOptions, RunOptions
 from servetwin.app.scenario.scenarios import build_scenario, fit_to_trace, scenario_record
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import origin_words
+from servetwin.sim.experiments.fleet import devices
 from servetwin.sim.experiments.predict import Redraw, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import SLO
@@ -224,6 +226,7 @@ class Replay:
             *latency_table(summary, intervals),
             "",
             *steady_lines(summary["steady"]),
+            *task_lines(summary, sum(devices(scenario).values())),
             "",
             "",
             *totals_lines(summary),

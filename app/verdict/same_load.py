@@ -53,6 +53,10 @@ def _differences(
             yield place.startswith("endpoint"), text
 
 
+TASK = "task"
+"""The column of runs in which requests wait for others, so that their arrivals are results."""
+
+
 def _at(scenario: Mapping[str, Any], place: str) -> Any:
     value: Any = scenario
     for key in place.split("."):
@@ -77,7 +81,7 @@ def require_same_load(
         return _matched(name, run, other, theirs)
     if run.kind == "loadtest":
         require_same_settings(name, run.scenario, other, theirs.scenario, asked_alike=asked_alike)
-    times = not run.scenario.get("closed_loop")
+    times = not (run.scenario.get("closed_loop") or TASK in run.requests)
     if not (broke_off(run) or broke_off(theirs) or same_requests(run, theirs, times=times)):
         raise LoadTestError(
             f"{other}: not the requests of {name}, by their ids and arrivals; give the same trace "
@@ -100,11 +104,11 @@ def _matched(name: str, run: Run, other: str, theirs: Run) -> Run:
         )
     if set(first["request_id"]) == set(second["request_id"]):
         second = second.set_index("request_id").loc[first["request_id"]].reset_index()
-    columns = ["scheduled_s", "prompt_tokens"]
+    columns = ["prompt_tokens", *(["scheduled_s"] if TASK not in run.requests else [])]
     equal = np.isclose(first[columns], second[columns], rtol=1e-9, atol=1e-6)
     if not equal.all():
         row = int(np.argmin(equal.all(axis=1)))
-        what = "arrival" if not equal[row, 0] else "prompt length"
+        what = "arrival" if equal[row, 0] else "prompt length"
         raise LoadTestError(
             f"{other}: request {second['request_id'][row]!r} has another {what} than "
             f"{first['request_id'][row]!r} of {name}; replay the trace of the measured run"

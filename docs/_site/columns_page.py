@@ -9,7 +9,7 @@ from servetwin.loadtest.report.records import EXTRA_MEANINGS
 from servetwin.loadtest.report.server_metrics import SERVER_MEANINGS
 from servetwin.policies.protocols import KVUsage
 from servetwin.sim.core.recorder import STEP_MEANINGS
-from servetwin.sim.records.metrics import REQUEST_MEANINGS
+from servetwin.sim.records.metrics import MEANINGS, REQUEST_MEANINGS
 from servetwin.sim.records.run import HANDOVER_MEANINGS, PAUSE_MEANINGS
 
 SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -19,6 +19,10 @@ SECTIONS: Mapping[str, tuple[str, Mapping[str, str]]] = {
         REQUEST_MEANINGS,
     ),
     "requests.parquet of a load test": ("Further columns.", EXTRA_MEANINGS),
+    "requests.parquet with tasks": (
+        "Further columns where requests wait for others: [tasks](../workloads.md#tasks-of-agents).",
+        MEANINGS["tasks"],
+    ),
     "steps.parquet": ("One row per run of equal steps, of a simulation.", STEP_MEANINGS),
     "steps.parquet with --kv-usage": (
         "Further columns: where the KV memory is when the row begins.",

@@ -15,7 +15,15 @@ from importlib import resources
 from typing import Any
 
 from servetwin.loadtest.options import duration_s
-from servetwin.sim.records.metrics import PERCENTILES, SLO, describe, figure, gaps_s, measured
+from servetwin.sim.records.metrics import (
+    LIMITED,
+    PERCENTILES,
+    SLO,
+    describe,
+    figure,
+    gaps_s,
+    measured,
+)
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 from servetwin.workloads.key_values import key_value
@@ -219,7 +227,7 @@ def _finished_share(run: Run) -> float | None:
     return float((wanted["status"] == "finished").mean()) if len(wanted) else None
 
 
-_SLO_EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
+_SLO_EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s,task=120s"
 
 
 def parse_slo(text: str) -> SLO:
@@ -231,7 +239,7 @@ def parse_slo(text: str) -> SLO:
     for part in text.split(","):
         where = f"--slo {part.strip()!r}"
         name, duration = key_value(part, "--slo", LoadTestError, f"LIMIT=TIME; {_SLO_EXAMPLE}")
-        if name not in ("ttft", "tpot", "e2e"):
+        if f"{name}_s" not in LIMITED:
             raise LoadTestError(f"{where}: unknown limit {name!r}; {_SLO_EXAMPLE}")
         if f"{name}_s" in limits:
             raise LoadTestError(f"{where}: {name} is given twice; {_SLO_EXAMPLE}")

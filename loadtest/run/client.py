@@ -25,6 +25,7 @@ from servetwin.loadtest.run.progress import OnProgress, Progress, progress_repor
 from servetwin.loadtest.run.worker_client import WorkerClient, WorkerResult
 from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
 from servetwin.sim.records.run import Run, machine_facts
+from servetwin.sim.records.tasks import with_tasks
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import CANCELLED_BY_TEST
 from servetwin.workloads.trace import Trace
@@ -70,6 +71,8 @@ def run_load_test(
             results = [client.result()]
         rows = merged([result.rows for result in results])
         requests = requests_frame(rows, warm_up_s=options.warm_up_s)
+        if options.follows(trace):
+            requests = with_tasks(requests, trace)
         run = Run(
             "loadtest",
             requests,

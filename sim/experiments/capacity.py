@@ -29,7 +29,7 @@ from servetwin.sim.experiments.predict import (
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.experiments.search import bisect_rate, crossing_rate
 from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
-from servetwin.sim.records.metrics import LATENCIES, SLO, figure, margins
+from servetwin.sim.records.metrics import LIMITED, SLO, figure, margins
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.workloads.errors import PolicyError, TraceError
@@ -66,7 +66,7 @@ class SLOTarget:
 
         A request that did not finish meets no limit.
         """
-        limits = {name: getattr(self.slo, name) for name in LATENCIES}
+        limits = {name: getattr(self.slo, name) for name in LIMITED}
         alone = {n: SLO(**{n: limit}) for n, limit in limits.items() if limit is not None}
         parts = {"all": self.slo, **alone}
         return {name: float(slo.met(run.requests).mean()) for name, slo in parts.items()}

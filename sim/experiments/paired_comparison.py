@@ -22,6 +22,7 @@ METRICS = (
     "output_throughput_tokens_per_s",
     "request_throughput_per_s",
 )
+TASK_METRICS = ("task_s.mean", "task_s.p90", "tasks.per_hour")
 CONFIDENCE = 0.95
 MOST = 10
 
@@ -76,8 +77,10 @@ def compare_summaries(
 ) -> tuple[MetricDifference, ...]:
     """Compare every one of ``METRICS``; entry i of both sides is of the same seed."""
     _require_pairs(len(a), len(b))
+    have_tasks = all("tasks" in summary for summary in (*a, *b))
     return tuple(
-        _compare_metric(m, [figure(s, m) for s in a], [figure(s, m) for s in b]) for m in METRICS
+        _compare_metric(m, [figure(s, m) for s in a], [figure(s, m) for s in b])
+        for m in (*METRICS, *(TASK_METRICS if have_tasks else ()))
     )
 
 

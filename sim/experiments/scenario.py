@@ -19,6 +19,7 @@ from servetwin.sim.core.pools import Pool, Role, Share
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
+from servetwin.sim.records.tasks import with_tasks
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
 from servetwin.sim.step_times.provenance import Origin
@@ -226,6 +227,8 @@ def replicate(
             on_arrival=on_arrival,
             verifier=None if acceptance is None else Verifier(acceptance, draft_seed),
         )
+    if closed_loop:
+        run.requests = with_tasks(run.requests, trace)
     for replica, server in enumerate(scenario.replicas()):
         server.check(run, replica)
     return run

@@ -33,6 +33,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from servetwin.sim.records.steady_part import SteadyPart, steady_part
+from servetwin.workloads.errors import TraceError
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 AnyArray = npt.NDArray[Any]
@@ -52,6 +53,8 @@ STEADY_MEANINGS = MEANINGS["steady"]
 """The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
+LIMITED = (*LATENCIES, "task_s")
+"""What an SLO may limit."""
 SUMMED = ("prompt_tokens", "output_tokens", "cached_tokens")
 _SUMMARIZED = (*LATENCIES, "last_token_s", *SUMMED)
 STATUSES = ("finished", "refused", "cancelled", "failed")
@@ -64,15 +67,29 @@ class SLO:
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
+    task_s: float | None = None
+    """The time to finish the whole task of a request (``sim.records.tasks``)."""
 
     def met(self, requests: pd.DataFrame) -> pd.Series:
-        """Return which requests finished within every limit; an undefined TPOT breaks none."""
+        """Return which requests finished within every limit; an undefined TPOT breaks none.
+
+        Raises ``TraceError`` for a limit on tasks where the run has none.
+        """
         good = requests["status"] == "finished"
-        for name in LATENCIES:
+        for name in LIMITED:
             limit = getattr(self, name)
             if limit is not None:
-                good &= ~(requests[name] > limit)
+                good &= ~(_limited(requests, name) > limit)
         return good
+
+
+def _limited(requests: pd.DataFrame, name: str) -> pd.Series:
+    """Return what is limited; a task without a time breaks every limit."""
+    if name in LATENCIES:
+        return requests[name]
+    if name not in requests:
+        raise TraceError("--slo task: no request waits for another one, so there are no tasks")
+    return requests[name].fillna(np.inf)
 
 
 def derive(stamps: pd.DataFrame) -> pd.DataFrame:
@@ -255,9 +272,9 @@ Floats = npt.NDArray[np.float64]
 def margins(requests: pd.DataFrame, slo: SLO) -> Floats:
     """Return the largest latency / limit of each request: at most 1 where it keeps the SLO."""
     worst = np.zeros(len(requests))
-    for name in LATENCIES:
+    for name in LIMITED:
         if (limit := getattr(slo, name)) is not None:
-            worst = np.fmax(worst, requests[name].to_numpy(float) / limit)
+            worst = np.fmax(worst, _limited(requests, name).to_numpy(float) / limit)
     return np.where(requests["status"].to_numpy() == "finished", worst, np.inf)
 
 

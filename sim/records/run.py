@@ -20,6 +20,7 @@ from pandas.api.types import is_numeric_dtype
 
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, SLO, summarize
+from servetwin.sim.records.tasks import task_figures
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import mapping_in
 from servetwin.workloads.program.version import own_version
@@ -229,7 +230,7 @@ class Run:
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
         """Return the figures of the run (``sim.records.metrics.summarize``) and ``extra``."""
-        return {**summarize(self.requests, slo), **self.extra}
+        return {**summarize(self.requests, slo), **task_figures(self.requests), **self.extra}
 
     def save(self, folder: Path) -> Path:
         """Write the run folder; ``summary.json`` comes last, so its presence means complete.

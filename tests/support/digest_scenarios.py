@@ -18,6 +18,7 @@ from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile, load_profile, shipped_profiles
 from servetwin.sim.step_times.roofline.deployment import Deployment
@@ -166,7 +167,7 @@ def _digest(run: Callable[[], Run]) -> str:
         made = run()
     except ServetwinError as error:
         return type(error).__name__
-    frames = (made.requests, made.steps, made.pauses, made.handovers)
+    frames = (made.requests[[*REQUEST_COLUMNS]], made.steps, made.pauses, made.handovers)
     text = repr(
         [{name: frame[name].tolist() for name in sorted(map(str, frame))} for frame in frames]
     )

@@ -62,6 +62,13 @@ MOONCAKE = [
         ' ({"timestamp": 0, "input_length": 600, "hash_ids": [0, 1]})',
     ),
     (mooncake(timestamp=0.5), "1: field 'timestamp': not an integer (0.5)"),
+    (mooncake(wait_for=["x"]), "1: field 'request_id': missing beside wait_for (null)"),
+    (
+        mooncake(request_id="a", timestamp=0.5) + mooncake(request_id="b", wait_for=["a", "x"]),
+        "2: field 'wait_for': unknown (\"x\")",
+    ),
+    (mooncake(request_id="a") * 2, "2: field 'request_id': duplicate (\"a\")"),
+    (mooncake(request_id="a", wait_for=["a"]), "1: field 'wait_for': cyclic (\"a\")"),
     (mooncake(timestamp=-1), "1: field 'timestamp': negative (-1)"),
     (mooncake(input_length=True), "1: field 'input_length': not an integer (true)"),
     (mooncake(input_length="12"), "1: field 'input_length': not an integer (\"12\")"),
@@ -132,6 +139,11 @@ NATIVE = [
     ),
     (native(request_id="a") * 2, "2: field 'request_id': duplicate (\"a\")"),
     (native(parent_id="b"), "1: field 'parent_id': unknown (\"b\")"),
+    (
+        native(request_id="a") + native(parent_ids=["a", "x", "y"]),
+        "2: field 'parent_ids': unknown (\"x\")",
+    ),
+    (native(parent_ids="a"), "1: field 'parent_ids': not a list of strings (\"a\")"),
     (native(request_id="a", parent_id="a"), "1: field 'parent_id': cyclic (\"a\")"),
     (
         native(request_id="root")

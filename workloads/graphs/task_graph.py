@@ -17,15 +17,12 @@ def waits(requests: Iterable[Request], closed_loop: bool = True) -> dict[str, tu
     ``TraceError`` where a request waits for itself.
     """
     requests = list(requests)
-    names = {request.request_id for request in requests}
-    links = {
-        request.request_id: tuple(
-            dict.fromkeys(parent for parent in request.parent_ids if parent in names)
-        )
-        if closed_loop and request.parent_ids and request.delay_s is not None
-        else ()
-        for request in requests
-    }
+    links: dict[str, tuple[str, ...]] = {request.request_id: () for request in requests}
+    for request in requests if closed_loop else ():
+        if (parents := request.parent_ids) and request.delay_s is not None:
+            if len(parents) > 1 or parents[0] not in links:
+                parents = tuple(dict.fromkeys(name for name in parents if name in links))
+            links[request.request_id] = parents
     refuse_cycles(links)
     return links
 
@@ -128,6 +125,6 @@ class TaskGraph(Generic[Item]):
 
     def why_not_sent(self, request_id: str) -> str | None:
         """Return why a request whose time has come is not sent; None where it is."""
-        if reason := self._unanswered.get(request_id):
+        if self._unanswered and (reason := self._unanswered.get(request_id)):
             return reason
         return self._ended_tasks.get(self._tasks[request_id]) if self._ended_tasks else None

@@ -13,7 +13,7 @@ from servetwin.app.reports.tables import FIRM_P99, described, is_soft
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, Metric, number
-from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.metrics import LATENCIES, LIMITED, SLO
 
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SOFT = f"* fewer than {FIRM_P99} values: not a firm p99"
@@ -33,7 +33,7 @@ def figures_table(named: NamedRun, slo: SLO | None) -> Table:
     """Return the main figures of one run: a row per latency, then the totals."""
     summary = named.run.summary(slo)
     rows: list[list[Content]] = []
-    for name in LATENCIES:
+    for name in filter(summary.__contains__, LIMITED):
         shown = _shown(name, [summary])
         cells = (_headline(summary, name, point, shown.factor) for point in _HEADLINE)
         rows.append([Cell(shown.title, shown.definition), *cells])

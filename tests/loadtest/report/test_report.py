@@ -411,7 +411,7 @@ def test_a_threshold_that_cannot_be_read_is_named(text: str, complaint: str) -> 
     assert complaint in str(error.value)
 
 
-EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s"
+EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s,task=120s"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def random_tasks(seed: int) -> Iterator[Request]:
     rng = np.random.default_rng(seed)
     for task in range(40):
         for place in range(rng.integers(1, 9)):
-            parents = rng.choice(place, min(place, rng.integers(0, 4)), replace=False)
+            parents = rng.choice(place, min(place, int(rng.integers(0, 4))), replace=False)
             names = tuple(f"{task}.{parent}" for parent in parents)
             lengths = FAILING if rng.random() < 0.25 else {"output_tokens": int(rng.integers(1, 5))}
             yield asked(f"{task}.{place}", names, rng.choice([0.0, 0.01]).item(), **lengths)

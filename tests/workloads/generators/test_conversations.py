@@ -21,6 +21,7 @@ from servetwin.workloads.generators.conversations import (
 from servetwin.workloads.generators.generate import FOLLOWERS_NOTE
 from servetwin.workloads.generators.lengths import FixedTokens, LognormalTokens, UniformTokens
 from servetwin.workloads.generators.pauses import ExponentialPause
+from servetwin.workloads.graphs.links import links_of, tasks
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import prefix_statistics, session_samples, statistics
 from servetwin.workloads.trace import Trace
@@ -215,3 +216,24 @@ def test_users_think_ask_and_think_again() -> None:
     assert len(thinks) == 20 * 14
     assert np.log(thinks).mean() == pytest.approx(log(10), abs=4 * 1.5 / sqrt(280))
     assert prefix_statistics(users["user-1"]) is not None
+
+
+def test_each_turn_waits_for_the_sub_agents_of_the_one_before() -> None:
+    spec = replace(multi_turn(9, PoissonArrivals(1.0), FixedTokens(20)), sub_agents=2)
+    trace = generate_conversations(spec, 3)
+    alone = generate_conversations(replace(spec, sub_agents=0), 3)
+    by_id = {request.request_id: request for request in trace}
+    joins = [request for request in trace if len(request.parent_ids) > 1]
+    assert len(joins) == len(alone) - 9
+    for join in joins:
+        before, *lasts = (by_id[parent] for parent in join.parent_ids)
+        assert (before.session_id, before.turn) == (join.session_id, (join.turn or 0) - 1)
+        assert len({last.session_id for last in lasts} | {join.session_id}) == 3
+        ready_s = max(parent.arrival_s for parent in (before, *lasts))
+        assert join.arrival_s == pytest.approx(ready_s + (join.delay_s or 0))
+    firsts = [r for r in trace if r.turn == 0 and r.parent_ids]
+    assert len(firsts) == 2 * len(joins)
+    assert {r.delay_s for r in firsts} == {0.0}
+    assert len({*tasks(links_of(trace)).values()}) == 9
+    with pytest.raises(TraceError, match="0 or more sub-agents, not -1"):
+        replace(spec, sub_agents=-1)

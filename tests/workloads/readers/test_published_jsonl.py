@@ -21,7 +21,7 @@ def test_bailian(write: Write) -> None:
     first, second, third = read_trace(write(text))
     assert first == Request("1", 1.25, 32, 3, (0, 1), 16, "1", turn=0, kind="text", source_line=1)
     assert second == Request(
-        "2", 2.25, 48, 3, (0, 1, 2), 16, "1", "1", turn=1, kind="text", source_line=2
+        "2", 2.25, 48, 3, (0, 1, 2), 16, "1", ("1",), turn=1, kind="text", source_line=2
     )
     assert third == Request("5", 5.25, 16, 3, (3,), 16, "5", turn=0, kind="file", source_line=3)
 
@@ -120,7 +120,18 @@ def test_mooncake_dialect_of_added_tokens(write: Write) -> None:
     assert first == Request("some:1", 1.0, 600, 100, (0, 1), 512, "a", turn=0, source_line=1)
     assert (other.prompt_tokens, other.prefix_block_ids, other.parent_ids) == (512, (0,), ())
     assert second == Request(
-        "some:3", 3.5, 1100, 600, (0, 1, 2), 512, "a", "some:1", 1, 2.5, priority=2, source_line=3
+        "some:3",
+        3.5,
+        1100,
+        600,
+        (0, 1, 2),
+        512,
+        "a",
+        ("some:1",),
+        1,
+        2.5,
+        priority=2,
+        source_line=3,
     )
     # 1,800 tokens are 4 blocks: the three before and its own; none is left for the answer
     assert (third.arrival_s, third.prompt_tokens, third.delay_s) == (3.5, 1800, 0.0)
@@ -230,3 +241,31 @@ def test_an_event_of_a_type_that_is_no_text_is_no_input(write: Write) -> None:
     later = round_(1, ("user_message", 9.0))
     first, second = read_trace(write(lines(record, later)))
     assert second.arrival_s - first.arrival_s == 7.0
+
+
+def test_rows_of_agents_wait_for_each_other(write: Write) -> None:
+    """Blocks are of 64 tokens here, as every prompt has as many ids as it has such blocks."""
+    rows = (
+        {"request_id": "plan", "session_id": "lead", "input_length": 100, "output_length": 5,
+         "hash_ids": [1, 2], "timestamp": 1500.5},
+        {"request_id": "w1", "session_id": "1", "input_length": 70, "output_length": 5,
+         "hash_ids": [7, 8], "wait_for": ["plan"], "delay": 250},
+        {"request_id": "w2", "session_id": "2", "input_length": 70, "output_length": 5,
+         "hash_ids": [7, 9], "wait_for": ["plan"], "tool_wait_ms": 100},
+        {"request_id": "join", "session_id": "lead", "input_length": 190, "output_length": 5,
+         "hash_ids": [1, 2, 3], "wait_for": ["plan", "w1", "w2"], "delay": 10, "tool_wait_ms": 20},
+    )  # fmt: skip
+    requests = read_trace(write(lines(*rows))).requests
+    assert {r.block_tokens for r in requests} == {64}
+    assert [(r.request_id, r.turn, r.parent_ids, r.delay_s) for r in requests] == [
+        ("plan", 0, (), None),
+        ("w2", 0, ("plan",), 0.1),
+        ("w1", 0, ("plan",), 0.25),
+        ("join", 1, ("plan", "w1", "w2"), 0.03),
+    ]
+    arrivals_s = [r.arrival_s for r in requests]  # the earliest: as if answers took no time
+    assert arrivals_s == pytest.approx([1.5005, 1.6005, 1.7505, 1.7805])
+    plan, w2, w1, join = (r.prefix_block_ids for r in requests)
+    assert plan == join[:2]
+    assert w1[0] == w2[0]
+    assert w1[1] != w2[1]

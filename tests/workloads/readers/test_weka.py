@@ -14,7 +14,7 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import prefix_statistics
 from servetwin.workloads.trace import Trace
 from tests.support.effort import only_in_ci
-from tests.support.trace_rows import WEKA, Write, figures, session, shared, step
+from tests.support.trace_rows import SUB_AGENT, WEKA, Write, figures, session, shared, step
 
 
 def test_weka_session(write: Write) -> None:
@@ -30,11 +30,44 @@ def test_weka_session(write: Write) -> None:
         ("s:1", 10.0, ("s:0",), 1, 3.0, "big"),
         ("s/2:0", 15.0, ("s:1",), 0, 3.0, "small"),  # 5.5 s before it reports, 3 s after s:1
         ("s/2:1", 18.0, ("s/2:0",), 1, 3.0, "small"),
-        ("s:3", 30.0, ("s:1",), 2, 18.0, "big"),
+        ("s:3", 30.0, ("s:1", "s/2:1"), 2, 10.0, "big"),
     ]
     assert [r.session_id for r in trace] == ["s", "s", *["s/2"] * 2, "s"]
     assert [r.shared_prefix_tokens for r in trace] == [5, 7, 5, 5, 7]
     assert trace.notes == ("4 rows sent a delay after the parent: for closed-loop replay",)
+
+
+def test_a_turn_waits_for_the_sub_agents_that_had_ended(write: Write) -> None:
+    """The second sub-agent reports after the next turn began: it runs in the background."""
+    background = {**SUB_AGENT, "t": 27.5, "duration_ms": 14500}
+    late = {**background, "requests": [step(0, 2), step(12, 3)]}
+    steps = session(step(0, 1), step(10, 2), SUB_AGENT, late, step(25, 3), step(31, 4))
+    trace = {r.request_id: (r.parent_ids, r.delay_s) for r in read_trace(write(json.dumps(steps)))}
+    assert trace["s/3:0"] == (("s:1",), 1.0)
+    assert trace["s:4"] == (("s:1", "s/2:1"), 5.0)
+    assert trace["s:5"] == (("s:4", "s/3:1"), 4.0)  # both ended at 27: it has joined by now
+    assert trace["s/3:1"] == (("s/3:0",), 3.0)
+
+
+def test_a_flat_request_before_the_answer_is_of_a_sub_agent(write: Write) -> None:
+    other = [1, *range(50, 58)]
+    steps = session(
+        step(0, 2),
+        step(10, 3, api_time=9.0),
+        step(12, 4, hash_ids=other[:4]),
+        step(15, 5, hash_ids=other[:5]),
+        step(20, 4),
+        step(23, 6, hash_ids=other[:6]),
+    )
+    trace = read_trace(write(json.dumps(steps)))
+    assert [(r.request_id, r.session_id, r.turn, r.parent_ids) for r in trace] == [
+        ("s:0", "s", 0, ()),
+        ("s:1", "s", 1, ("s:0",)),
+        ("s:2", "s/2", 0, ("s:0",)),  # its launcher had no later answer
+        ("s:3", "s/2", 1, ("s:2",)),
+        ("s:4", "s", 2, ("s:1",)),
+        ("s:5", "s/2", 2, ("s:3",)),  # it goes on in the background
+    ]
 
 
 def test_weka_session_written_on_many_lines(write: Write) -> None:
@@ -134,12 +167,12 @@ def test_reference_figures_of_weka(weka: Trace) -> None:
 @only_in_ci
 def test_weka_links_and_full_blocks(weka: Trace) -> None:
     by_id = {r.request_id: r for r in weka}
-    assert len({r.session_id for r in weka}) == 80  # 79 files, one of them with a sub-agent
+    assert len({r.session_id for r in weka}) == 84  # 79 files, a sub-agent, and four flat ones
     assert sum(not r.parent_ids for r in weka) == 79
     assert all(len(r.prefix_block_ids) == r.prompt_tokens // 64 for r in weka)
     for request in weka:
         assert all(by_id[name].arrival_s <= request.arrival_s for name in request.parent_ids)
-    (agent_start,) = (r for r in weka if "/" in str(r.session_id) and r.turn == 0)
+    (agent_start,) = (r for r in weka if r.session_id == "trace_0020/4" and r.turn == 0)
     launcher = by_id[agent_start.parent_ids[0]]
     # it began when the answer that launched it was complete: 41.03 s after that was asked
     assert agent_start.arrival_s - launcher.arrival_s == pytest.approx(41.125)

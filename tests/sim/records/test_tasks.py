@@ -1,0 +1,70 @@
+"""Figures of tasks: a story of two, one of which fails."""
+
+from dataclasses import replace
+
+import pytest
+
+from servetwin.policies.config import PolicyConfig
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.pools import Pool
+from servetwin.sim.records.metrics import SLO, margins
+from servetwin.sim.records.run import Run
+from servetwin.sim.records.tasks import with_tasks
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.errors import TraceError
+from servetwin.workloads.request import Request
+
+POOLS = [Pool(PolicyConfig(max_model_len=60), LinearStepTime.of({"constant": 1.0}), 4)]
+
+
+def asked(name: str, output: int, *parents: str, prompt: int = 10, turn: int = 0) -> Request:
+    delay_s = 2.0 if parents else None
+    return Request(name, 1.0, prompt, output, turn=turn, parent_ids=parents, delay_s=delay_s)
+
+
+TASKS = (
+    asked("plan", 3),
+    asked("fast", 1, "plan"),
+    asked("slow", 5, "plan"),
+    asked("join", 2, "plan", "fast", "slow", turn=1),
+    asked("other", 2),
+    asked("too long", 1, "other", prompt=100, turn=1),
+    asked("alone", 1),
+)
+
+
+def run_of(requests: tuple[Request, ...]) -> Run:
+    run = simulate_cluster(requests, POOLS)
+    run.requests = with_tasks(run.requests, requests)
+    return run
+
+
+def test_a_task_takes_from_its_first_request_to_its_last_token() -> None:
+    run = run_of(TASKS)
+    summary = run.summary()
+    tasks, times = summary["tasks"], summary["task_s"]
+    assert (tasks["total"], tasks["finished"]) == (3, 2)
+    assert times["max"] == pytest.approx(3 + 2 + 5 + 2 + 2, abs=1e-6)
+    assert times["mean"] == pytest.approx((14 + 1) / 2, abs=1e-6)
+    assert tasks["turns"]["max"] == 4
+    assert tasks["tokens"]["mean"] == pytest.approx((51 + 112 + 11) / 3)
+    assert tasks["per_hour"] == pytest.approx(2 * 3600 / 14, rel=1e-6)
+    by_turn = [(row["from_turn"], row["requests"]) for row in tasks["by_turn"]]
+    assert by_turn == [(0, 5), (1, 1)]
+
+
+def test_a_limit_on_tasks_counts_for_all_their_requests() -> None:
+    requests = run_of(TASKS).requests.set_index("request_id")
+    good = {"plan", "fast", "slow", "join", "alone"}
+    assert {*requests.index[SLO(task_s=14.5).met(requests)]} == good
+    assert {*requests.index[SLO(task_s=13.5).met(requests)]} == {"alone"}
+    assert margins(requests, SLO(task_s=7.0))[0] == pytest.approx(2.0)
+
+
+def test_without_links_there_are_no_tasks() -> None:
+    run = run_of(tuple(replace(request, parent_ids=()) for request in TASKS))
+    assert "tasks" not in run.summary()
+    with pytest.raises(TraceError, match="no request waits for another one"):
+        SLO(task_s=1.0).met(run.requests)
+    users = run_of(tuple(replace(request, tenant="user-1") for request in TASKS))
+    assert "tasks" not in users.summary()
