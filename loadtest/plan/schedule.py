@@ -112,10 +112,6 @@ class EndlessSchedule(Schedule):
         """Always false."""
         return False
 
-    def decides(self, send: ScheduledRequest) -> bool:
-        """Return true: a user always goes on."""
-        return True
-
     def ended(
         self, send: ScheduledRequest, at_s: float, *, answered: bool
     ) -> list[ScheduledRequest]:

@@ -145,8 +145,8 @@ class Dispatcher:
         if self.stopped:
             return  # Followers are settled at the end.
         now_s = self._now_s()
-        if self._schedule.decides(parent.send):
-            is_user = self._options.concurrency is not None
+        is_user = self._options.concurrency is not None
+        if is_user or self._schedule.decides(parent.send):
             answered = is_user or self._judge(parent).failure is None
             ready_s = now_s + RECONNECT_S if is_user and _is_refused(parent) else now_s
             self._release(self._schedule.ended(parent.send, ready_s, answered=answered))

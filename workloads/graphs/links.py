@@ -64,11 +64,11 @@ def _left(names: set[str], before: Links, after: Links) -> set[str]:
 
 
 def refuse_cycles(links: Links) -> None:
-    """Raise ``TraceError`` where a request waits for itself, with the requests of the circle."""
+    """Raise ``TraceError`` where a request waits for itself; all parents are among ``links``."""
     if _in_order(links):
         return
     broken = broken_links(links)
-    name = next((each for each in links if _is_cyclic(broken, each)), None)
+    name = next((each for each in links if each in broken), None)
     if name is None:
         return
     circle = [name]
@@ -86,10 +86,6 @@ def _in_order(links: Links) -> bool:
             return False
         before.add(name)
     return True
-
-
-def _is_cyclic(broken: Mapping[str, BrokenLink], name: str) -> bool:
-    return name in broken and broken[name].reason == "cyclic"
 
 
 def without_broken_links(
