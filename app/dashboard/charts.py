@@ -25,6 +25,8 @@ _CONFIG = {
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"],
 }
 _MENU = "save_menu"
+_WHOLE_ROWS = 24
+"""Rows of a table that does not scroll in itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,7 @@ def charts_by_two(charts: Iterable[tuple[str, Figure, str]], source: str) -> Non
 def table(frame: pd.DataFrame, alt: str, file: str | None = None, **options: Any) -> None:
     """Draw a table without its index, and offer its data as a ``file``; ``alt`` says what it
     holds."""
+    options = {"height": "content" if len(frame) <= _WHOLE_ROWS else "auto", **options}
     st.dataframe(frame, hide_index=True, placeholder="-", alt=alt, **options)
     if file:
         downloads(frame, file)

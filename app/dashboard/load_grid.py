@@ -34,15 +34,18 @@ SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.15)
 _ELSE_PER_S = 40.0
 """Where that cannot be found."""
 _REQUESTS = 1000
+MOST_REQUESTS = 5000
+"""Requests at each load: the first ones of a longer trace."""
 _ANY_RATE = 1.0
 
 
 def load_job(name: str, files: Mapping[str, ScenarioFile]) -> "Job[GridScenario, Any]":
     """Return the job of the scenarios, by their names, at all loads: begun where these are others.
 
-    Its note are the points: ``series``, ``rate`` and ``label``.
+    Each takes the first ``MOST_REQUESTS``. The note of the job are the points: ``series``, ``rate``
+    and ``label``.
     """
-    alike = {series: with_rate(file, _ANY_RATE) for series, file in files.items()}
+    alike = {series: with_rate(_in_part(file), _ANY_RATE) for series, file in files.items()}
     base = next(iter(alike.values()))
     upload = given(base.workload.source)
     rates = rates_up_to(_saturation_per_s(base.model_dump_json(), *upload))
@@ -58,6 +61,15 @@ def load_job(name: str, files: Mapping[str, ScenarioFile]) -> "Job[GridScenario,
         keys = result_keys([scenario.file for scenario in scenarios])
         job = start_job(name, simulate_point, scenarios, points, keys)
     return job
+
+
+def _in_part(file: ScenarioFile) -> ScenarioFile:
+    """Return a scenario with the requests that each load has."""
+    requests = file.workload.requests
+    if requests is None and file.workload.is_generated:
+        return file
+    part = {"requests": min(requests or MOST_REQUESTS, MOST_REQUESTS)}
+    return file.model_copy(update={"workload": file.workload.model_copy(update=part)})
 
 
 def finished_points(job: "Job[GridScenario, Any]") -> pd.DataFrame:

@@ -16,7 +16,7 @@ from servetwin.sim.experiments.predict import Interval, difference, interval
 from servetwin.sim.records.metrics import figure
 
 Better = Literal["less", "more"]
-_WIDTH_PX = 160
+_WIDTH_PX, _LATENCY_PX = 160, 116
 _DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", "less": "inverse"}
 
 
@@ -128,7 +128,8 @@ def metrics_row(
     for row in (latencies, [shown for shown in metrics if not shown.part]):
         with st.container(horizontal=True):
             for shown in row:
-                with st.container(width=_WIDTH_PX, gap="xxsmall"):
+                width_px = _LATENCY_PX if shown.part else _WIDTH_PX
+                with st.container(width=width_px, gap="xxsmall"):
                     _metric(shown.beside(side.summary for side in sides), now, before)
                     if unknown:
                         st.caption(f"difference: {unknown}")

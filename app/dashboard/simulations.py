@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from threading import Lock
 from weakref import WeakValueDictionary
 
-import pandas as pd
 import streamlit as st
 
 from servetwin.app.dashboard.jobs.job import Job, kept_results, progress_of
@@ -119,14 +118,6 @@ def _replication_keys(outcome: SimulatedScenario) -> dict[int, tuple[int, tuple[
     return {number: (number, key) for number in range(REPLICATIONS)}
 
 
-def steps_with_usage(outcome: SimulatedScenario) -> pd.DataFrame:
-    """Return the steps with the use of the KV memory (``policies.protocols.KVUsage``).
-
-    Looking that up takes longer than simulating, so only pages that show it call this.
-    """
-    return _usage(_without_slo(outcome.file), outcome.digest, outcome)
-
-
 def _simulate(text: str, upload: Trace | None) -> tuple[Trace, Scenario, Run]:
     file = ScenarioFile.model_validate_json(text)
     workload = file.workload
@@ -150,15 +141,6 @@ def _requests(workload: Workload, seed: int, upload: Trace | None) -> Trace:
 @st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)
 def _trace(workload: str, seed: int) -> Trace:
     return Workload.model_validate_json(workload).trace(seed)
-
-
-@st.cache_resource(max_entries=_MOST_TRACES, show_spinner=False)
-def _usage(text: str, digest: str, _outcome: SimulatedScenario) -> pd.DataFrame:
-    trace, scenario, seed = _outcome.trace, _outcome.scenario, _outcome.file.seed
-    with TURNS.turn(Rank.REST_OF_PAGE, end_if_stale) as turn:
-        return run_once(
-            trace, scenario, seed=seed, keep_usage=True, on_arrival=lambda _: turn.give_way()
-        ).steps
 
 
 def _key(outcome: SimulatedScenario) -> tuple[str, str]:

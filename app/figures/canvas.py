@@ -118,46 +118,35 @@ def canvas(x: str, y: str, alt: str, title: str = "") -> Figure:
 
 
 def stacked_canvas(
-    x: str,
-    ys: Sequence[str],
-    alt: str,
-    heights_px: Sequence[int] = (),
-    title: str = "",
-    legend_px: int = 0,
+    x: str, ys: Sequence[str], alt: str, heights_px: Sequence[int] = (), title: str = ""
 ) -> Figure:
-    """Return panels one below the other on the same ``x``, by default of equal heights.
-
-    With ``legend_px`` there is a gap above each that has room for its own legend.
-    """
+    """Return panels one below the other on the same ``x``, by default of equal heights."""
     heights = list(heights_px) or [_PANEL_PX] * len(ys)
-    whole_px = sum(heights) + legend_px * (len(ys) - 1)
-    spacing = legend_px / whole_px if legend_px else min(0.06, _GAP_PX / whole_px)
+    whole_px = sum(heights)
     figure = make_subplots(
         rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights,
-        vertical_spacing=spacing if len(ys) > 1 else None,
+        vertical_spacing=min(0.06, _GAP_PX / whole_px) if len(ys) > 1 else None,
     )  # fmt: skip
     figure.update_layout(_layout(alt, title or _by(", ".join(ys), x)))
-    figure.update_layout(height=whole_px + (legend_px + 60 if legend_px else 90))
-    if legend_px:
-        figure.update_layout(margin={"t": legend_px})
+    figure.update_layout(height=whole_px + 90)
     for row, y in enumerate(ys, start=1):
         figure.update_yaxes(title=y, rangemode="tozero", row=row, col=1)
     figure.update_xaxes(title=x, row=len(ys), col=1)
     return figure
 
 
-def place_legend(figure: Figure, row: int, title: str = "") -> str:
+def place_legend(figure: Figure, row: int) -> str:
     """Put a legend above the panel of that row; return its name, which traces take."""
     legend = f"legend{row}" if row > 1 else "legend"
     top = figure.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
     place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
-    figure.update_layout({legend: {**place, "title": {"text": title, "side": "top"}}})
+    figure.update_layout({legend: place})
     return legend
 
 
 def canvas_in_columns(titles: Sequence[tuple[str, str]], alt: str, title: str = "") -> Figure:
     """Return panels side by side; ``titles`` are those of the x and the y axis of each."""
-    figure = make_subplots(cols=len(titles), horizontal_spacing=0.1)
+    figure = make_subplots(cols=len(titles), horizontal_spacing=0.15)
     figure.update_layout(_layout(alt, title or " and ".join(_by(y, x) for x, y in titles)))
     for col, (x, y) in enumerate(titles, start=1):
         figure.update_xaxes(title=x, col=col)

@@ -93,13 +93,9 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
         GRID,
         "goodput_per_s",
         "goodput, requests/s",
-        {"all": ["A", "B"]},
         share=0.9,
         best=1,
         tpot_limit_s=0.02,
-    ),
-    "frontier in panels": lambda: figures.frontier(
-        GRID, "goodput_per_s", "goodput, requests/s", {"first": ["A"], "second": ["B"]}, share=0.9
     ),
     "loads": lambda: figures.latency_by_load(LOADS, "ttft_s", LOOKS, limit_s=0.5, now_per_s=3.0),
 }

@@ -29,7 +29,12 @@ from servetwin.app.dashboard.explore.verdict import facts, judge
 from servetwin.app.dashboard.formatting import escaped, page_text, plain
 from servetwin.app.dashboard.jobs.job import progress_of
 from servetwin.app.dashboard.jobs.priority_lock import Rank
-from servetwin.app.dashboard.load_grid import finished_points, limits_of_load, load_job
+from servetwin.app.dashboard.load_grid import (
+    MOST_REQUESTS,
+    finished_points,
+    limits_of_load,
+    load_job,
+)
 from servetwin.app.dashboard.metrics_row import (
     ShownMetric,
     chosen_metrics,
@@ -53,11 +58,9 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments.predict import interval
 from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
-from servetwin.sim.step_times.roofline.server import RooflineServer
 
 _BASELINE, _JOB = "baseline", "loads"
 _BEFORE = "baseline"
-_GB = 1e9
 _MAY_BREAK = "\u200b"
 _BOXES = {
     "holds": (st.success, "check_circle"),
@@ -78,11 +81,11 @@ def page() -> None:
     outcome = simulations.simulate_or_stop(current_scenario())
     baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
     st.markdown(simulated_line(outcome))
-    _buttons(outcome, baseline)
     answer = _Answer(outcome, baseline)
     answer.draw()
-    words, files = st.empty(), comparison.chosen(outcome.file)
-    loads, tables = reserved("loads"), st.empty()
+    words, loads = answer.words, answer.loads
+    _buttons(outcome, baseline)
+    files, tables = comparison.chosen(outcome.file), st.empty()
     metric = control(
         "explore_metric", place=loads, options=LATENCIES,
         format_func=lambda name: METRICS[name].label,
@@ -102,7 +105,6 @@ def page() -> None:
     with problems_shown():
         with loads:
             _loads(metric, words, outcomes)
-        _memory(outcomes)
         draw_save_menu()
         _replicate(words, outcomes)
     answer.draw()
@@ -129,14 +131,17 @@ def _pin(outcome: SimulatedScenario | None) -> None:
 
 
 class _Answer:
-    """Verdict and metrics, with the reader's choice of figures between them."""
+    """Verdict and metrics; the places of words on them, and of p99 against load; and below them the
+    reader's choice of metrics."""
 
     def __init__(self, outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
         self._outcome, self._baseline = outcome, baseline
         self._facts = facts(outcome)
         self._verdict: DeltaGenerator = st.empty()
-        self.metrics = chosen_metrics()
         self._row: DeltaGenerator = st.empty()
+        self.words: DeltaGenerator = st.empty()
+        self.loads = reserved("loads")
+        self.metrics = chosen_metrics()
 
     def draw(self) -> None:
         """Draw both, with intervals once there are replications.
@@ -174,6 +179,8 @@ def _loads(metric: str, words: DeltaGenerator, outcomes: Outcomes) -> None:
         limits = limits_of_load(points, slo.attainment, now_per_s)
         st.markdown("\n\n".join(f"**{escaped(line)}**" for line in limits))
     chart(figure, "explore_loads", grid_source(outcome.file))
+    if len(outcome.trace) > MOST_REQUESTS:
+        st.caption(f"Each load: the first {MOST_REQUESTS:,} requests.")
     downloads(points, "loads")
 
 
@@ -255,36 +262,6 @@ def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
     )
     thousands = dict.fromkeys(times, st.column_config.NumberColumn(format="localized"))
     table(shown, title, column_config={**thousands, "why": column})
-
-
-def memory_parts(outcome: SimulatedScenario) -> tuple[dict[str, float], str]:
-    """Return what a replica's memory holds on average, by part of ``figures.memory_bar``, and the
-    unit: bytes where a data sheet says how many there are, else tokens of KV memory."""
-    tokens = figures.mean_kv_parts(simulations.steps_with_usage(outcome))
-    server = outcome.scenario.profile
-    if not isinstance(server, RooflineServer):
-        return tokens, "tokens"
-    weights = server.deployment.resident_weight_bytes()
-    gb = {part: count * server.kv_bytes_per_token() / _GB for part, count in tokens.items()}
-    return {"weights": weights / _GB, **gb}, "GB"
-
-
-def bars_of_one_unit(
-    parts: Mapping[str, tuple[dict[str, float], str]],
-) -> list[tuple[str, dict[str, dict[str, float]]]]:
-    """Return the bars by unit: a bar of bytes does not stand beside one of tokens."""
-    units = dict.fromkeys(unit for _, unit in parts.values())
-    return [
-        (unit, {name: each for name, (each, of) in parts.items() if of == unit}) for unit in units
-    ]
-
-
-def _memory(outcomes: Outcomes) -> None:
-    parts = {name: memory_parts(outcome) for name, outcome in outcomes.items()}
-    st.markdown("**Memory of a replica, mean over time**")
-    for unit, bars in bars_of_one_unit(parts):
-        source = simulated_source(outcomes[name] for name in bars)
-        chart(figures.memory_bar(bars, unit), f"explore_memory_{unit}", source)
 
 
 def _replicate(words: DeltaGenerator, outcomes: Outcomes) -> None:

@@ -141,7 +141,7 @@ def watch_job(name: str, draw: Callable[["Job[Any, Any]"], None]) -> None:
     if job is None:
         return
     if not job.is_running:
-        _ending(job)
+        _ending(name, job)
         draw(job)
         return
 
@@ -161,11 +161,12 @@ def _progress(name: str, job: "Job[Any, Any]") -> None:
     button.button("Stop", key=f"{name}_stop", on_click=job.stop, width="stretch")
 
 
-def _ending(job: "Job[Any, Any]") -> None:
+def _ending(name: str, job: "Job[Any, Any]") -> None:
     if job.problem:
         st.error(job.problem)
     elif job.was_stopped:
         st.info(f"Stopped: {len(job.results)} of {len(job.items)} simulated.")
+        st.button("Go on", key=f"{name}_go_on", on_click=forget_job, args=(name,))
 
 
 def _jobs() -> dict[str, "Job[Any, Any]"]:

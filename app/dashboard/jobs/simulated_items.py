@@ -88,6 +88,11 @@ def built(file: ScenarioFile, given: bytes | None) -> tuple[Trace, Scenario]:
 @lru_cache(maxsize=8)
 def _built(text: str, given: bytes | None) -> tuple[Trace, Scenario]:
     file = ScenarioFile.model_validate_json(text)
-    uploaded = {file.workload.source: pickle.loads(given)} if given else None
-    trace = file.workload.trace(file.seed, uploaded)
+    trace = trace_of(file, given)
     return trace, file.build(trace)
+
+
+def trace_of(file: ScenarioFile, given: bytes | None) -> Trace:
+    """Return the requests of a file; ``given`` is its uploaded trace, pickled."""
+    uploaded = {file.workload.source: pickle.loads(given)} if given else None
+    return file.workload.trace(file.seed, uploaded)

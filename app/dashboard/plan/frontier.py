@@ -1,9 +1,5 @@
 """Throughput of a replica against the speed for a user, over the points of a grid."""
 
-from collections.abc import Sequence
-from itertools import pairwise
-from math import ceil
-
 import pandas as pd
 
 from servetwin.app.dashboard.formatting import page_text, three_digits
@@ -11,18 +7,6 @@ from servetwin.sim.experiments import sweep
 
 Y = sweep.GOODPUT
 Y_TITLE = "goodput per replica, requests/s"
-MOST_TOGETHER = 6
-"""Series in one panel: the first six looks differ for every eye."""
-
-
-def panels(series: Sequence[str]) -> dict[str, list[str]]:
-    """Return the series of each panel by its title, six at most and as equal as can be."""
-    count = ceil(len(series) / MOST_TOGETHER)
-    if count <= 1:
-        return {"": list(series)}
-    edges = [round(place * len(series) / count) for place in range(count + 1)]
-    parts = [list(series[start:end]) for start, end in pairwise(edges)]
-    return {f"{part[0]} to {part[-1]}": part for part in parts}
 
 
 def conclusion(points: pd.DataFrame, share: float) -> str:

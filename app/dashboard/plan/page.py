@@ -1,19 +1,23 @@
-"""Plan: the servers, users or requests per second with which the SLO holds, the best first."""
+"""Plan: the cheapest GPUs with which the SLO holds; of chosen servers, how many hold it, or how
+many users or requests per second they serve."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, downloads, reserved, table
 from servetwin.app.dashboard.explore import comparison
 from servetwin.app.dashboard.formatting import escaped, page_text
-from servetwin.app.dashboard.jobs.job import Job, find_job, forget_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.load_grid import finished_points, load_job
-from servetwin.app.dashboard.plan import frontier, question
+from servetwin.app.dashboard.plan import cheapest_gpus, frontier, question
 from servetwin.app.dashboard.plan.search_job import Query, Search, run_search
+from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from servetwin.app.dashboard.scenario.uploads import given, packed, result_keys
 from servetwin.app.dashboard.scenario_words import grid_source
@@ -34,8 +38,10 @@ from servetwin.sim.experiments.how_many import REPLICATIONS, CountSearch
 
 _FIRST, _DRAWS, _LOADS = "plan", "plan_draws", "plan_loads"
 _FRONTIER = "plan_frontier"
+_CHEAPEST = PAGE_CONTROLS["plan_what"].choices[0]
 _WHATS: dict[str, What] = {
-    "GPUs": "devices", "replicas": "replicas", "users": "users", "requests/s": "rate"
+    _CHEAPEST: "devices", "GPUs": "devices", "replicas": "replicas", "users": "users",
+    "requests/s": "rate",
 }  # fmt: skip
 
 
@@ -52,7 +58,8 @@ class _Plan:
 def page() -> None:
     """Draw the page: its question, then the answer as it is found."""
     base = current_scenario()
-    what = _WHATS[control("plan_what")]
+    view = control("plan_what")
+    what = _WHATS[view]
     left, right = st.columns(2, vertical_alignment="bottom")
     rate_per_s, think = base.workload.rate_per_s, ""
     if what in FEWEST:
@@ -60,26 +67,33 @@ def page() -> None:
         rate_per_s = control("plan_rate", place=left, placeholder=shown)
     elif what == "users":
         think = control("plan_think", place=left)
-    names = question.server_names(base)
-    servers = control("plan_servers", [question.OWN_SERVER], right, options=names)
-    with st.expander("Policies and prices"):
-        policies = comparison.chosen(base)
-        help_ = f"What you pay, in any currency: {FORM}. Without it there is no cost."
-        price = control("plan_price", help=help_)
     query = or_stop(lambda: question.query_of(base, what, think))
-    prices = or_stop(lambda: parse_prices(price, "price"))
+    if view == _CHEAPEST:
+        load = base if rate_per_s is None else with_rate(base, rate_per_s)
+        cheapest_gpus.show(load, query.target, right)
+        return
     load = question.at_load(base, rate_per_s)
-    choices = or_stop(lambda: question.candidates(load, list(policies), servers))
-    plan = _Plan(load, query, choices, given(base.workload.source)[0])
     if what in FEWEST and question.is_example(base, rate_per_s):
         st.caption(page_text("plan.example", rate=load.workload.rate_per_s))
+    _number(load, query, right)
+
+
+def _number(load: ScenarioFile, query: Query, place: DeltaGenerator) -> None:
+    """Draw how many there are of the servers that are chosen, as it is found."""
+    names = question.server_names()
+    servers = control("plan_servers", [question.OWN_SERVER], place, options=names)
+    with st.expander("Policies and prices"):
+        policies = comparison.chosen(load)
+        help_ = f"What you pay, in any currency: {FORM}. Without it there is no cost."
+        price = control("plan_price", help=help_)
+    prices = or_stop(lambda: parse_prices(price, "price"))
+    choices = or_stop(lambda: question.candidates(load, list(policies), servers))
+    plan = _Plan(load, query, choices, given(load.workload.source)[0])
     name = _begin(plan)
     with reserved("plan"):
         watch_job(name, lambda _: _draw(plan, prices))
     job = find_job(name)
-    if job is not None and job.was_stopped:
-        st.button("Go on", on_click=forget_job, args=(name,))
-    elif job is not None and name != _LOADS and not _is_unfinished(job):
+    if job is not None and name != _LOADS and not _is_unfinished(job):
         st.rerun()  # it ended while it was drawn: nothing else would begin the next
 
 
@@ -169,8 +183,8 @@ def _frontier(plan: _Plan) -> None:
     points["on_front"] = sweep.on_front(points, sweep.INTERACTIVITY, y)
     st.markdown(f"**{escaped(frontier.conclusion(points, share))}**")
     figure = figures.frontier(
-        points, y, frontier.Y_TITLE, frontier.panels([one.label for one in plan.candidates]),
-        share=share, best=sweep.best_point(points, y, share), tpot_limit_s=target.slo.tpot_s,
+        points, y, frontier.Y_TITLE, share=share, best=sweep.best_point(points, y, share),
+        tpot_limit_s=target.slo.tpot_s,
     )  # fmt: skip
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
     chart(

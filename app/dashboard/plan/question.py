@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from servetwin.app.dashboard.explore.comparison import OWN_LABEL, scenario_under
@@ -21,10 +21,10 @@ from servetwin.sim.experiments.how_many import CountSearch, HowMany
 from servetwin.sim.records.metrics import SLO
 
 OWN_SERVER = "this server"
-MOST_CANDIDATES = 12
+MOST_CANDIDATES = 6
+"""Their looks differ for every eye."""
 EXAMPLE_TIMES = 14
 """How many times the rate of the default scenario the example has: one server is not enough."""
-_ON = " on "
 
 
 def query_of(base: ScenarioFile, what: What, think: str) -> Query:
@@ -67,11 +67,9 @@ def load_words(file: ScenarioFile) -> str:
     return of if rate is None else f"{of} at {rate:g} per second"
 
 
-def server_names(base: ScenarioFile) -> list[str]:
-    """Return the servers to choose from: profiles, and the scenario's model on devices."""
-    model = base.deployment.model
-    named = [f"{model}{_ON}{name}" for name in offered()["gpu"]] if model else []
-    return [OWN_SERVER, *named, *offered()["profile"]]
+def server_names() -> list[str]:
+    """Return the servers to choose from: the one at the side, and profiles."""
+    return [OWN_SERVER, *offered()["profile"]]
 
 
 def candidates(
@@ -98,11 +96,7 @@ def candidates(
 def _on(base: ScenarioFile, server: str) -> ScenarioFile:
     if server == OWN_SERVER:
         return base
-    model, on, gpu = server.rpartition(_ON)
-    changed = Deployment(profile=(server,))
-    if on and model == base.deployment.model:
-        changed = replace(base.deployment, gpu=gpu)
-    file = base.model_copy(update={"deployment": changed})
+    file = base.model_copy(update={"deployment": Deployment(profile=(server,))})
     require_all_offered(file)
     return file
 

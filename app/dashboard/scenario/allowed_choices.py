@@ -52,6 +52,7 @@ def offered() -> dict[str, list[str]]:
         "profile": list(places()),
         "model": [*shipped_models(), *hub_models()],
         "gpu": list(dict.fromkeys([*shipped_hardware(), *(gpu for _, gpu in places().values())])),
+        "plan_gpus": list(shipped_hardware()),
         "times": ["kernels", "sheet", *places()],
         "link": list(known_machines()),
         "server": ["none", *SERVERS],

@@ -56,7 +56,7 @@ class Control:
         kind, key, low = row.pop("kind"), row.pop("key", ""), row.pop("low", None)
         if kind == "count" and low is None:
             low = setting_docs()[key].least
-        if kind.endswith("choice"):
+        if kind.endswith(("choice", "choices")):
             choices = choices or _names(name, key)
         names = (OWN, *choices) if kind == "optional choice" else tuple(choices)
         real = float if kind == "number" else int
@@ -94,8 +94,9 @@ class Control:
 
 
 def _names(name: str, key: str) -> Sequence[str]:
-    known = {"preset": PRESETS, "arrivals": setting_docs()[key].choices}
-    return tuple(known.get(name) or offered()[name])
+    if name == "arrivals":
+        return setting_docs()[key].choices
+    return list(PRESETS) if name == "preset" else offered()[name]
 
 
 @cache

@@ -65,7 +65,9 @@ def _scenario(scenario: ScenarioFile) -> None:
         st.error(escaped(str(error)))
         return
     provenance = outcome.run.extra["provenance"]
-    chart(figures.provenance_bar(provenance), "trust_rests", simulated_source([outcome]))
+    bar = figures.provenance_bar(provenance)
+    if len(bar.data) > 1:
+        chart(bar, "trust_rests", simulated_source([outcome]))
     _say_what_it_rests_on(outcome, provenance)
 
 

@@ -81,8 +81,10 @@ def requests_of(trial: Trial) -> pd.DataFrame:
 
 
 def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
-    """Return predicted, measured, error, its interval and verdict of each metric, in its unit."""
-    return pd.DataFrame([_figures(row) for row in metrics if row.predicted])
+    """Return predicted, measured, error, its interval and verdict of each metric, in its unit;
+    without the columns that all lack."""
+    frame = pd.DataFrame([_figures(row) for row in metrics if row.predicted])
+    return frame.dropna(axis="columns", how="all")
 
 
 def _figures(row: MetricComparison) -> dict[str, object]:

@@ -1,11 +1,12 @@
 """A path from start to answer: the columns of an own CSV, the page Plan, a number of GPUs."""
 
+import json
 import random
-import re
 import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,21 +33,13 @@ def own_csv(path: Path, per_s: float) -> Path:
     return path
 
 
-def said_on_the_command_line(path: Path) -> str:
-    """Return how many GPUs the command line finds for the same file."""
-    options = ("--slo", "ttft=500ms,tpot=50ms", "--replicas", "--profile", "llama-3-8b-h100")
-    command = [
-        sys.executable,
-        "-m",
-        "servetwin.app.cli",
-        "capacity",
-        str(path),
-        *options,
-        "--replications",
-        "0",
-    ]
+def planned_on_the_command_line(path: Path) -> dict[str, Any]:
+    """Return the plan of the command line for the same file, on H100s."""
+    words = "plan", str(path), "--model", "llama-3-8b", "--slo", "ttft=500ms,tpot=50ms"
+    command = [sys.executable, "-m", "servetwin.app.cli", *words, "--gpu", "h100", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return done.stdout
+    (row,) = json.loads(done.stdout)["plans"]
+    return dict(row)
 
 
 @pytest.mark.slow
@@ -64,9 +57,10 @@ def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
     expect(sidebar.get_by_text("service.csv: 390 requests; failed: 429 (10)")).to_be_visible()
     user.page.get_by_role("link", name="Plan", exact=True).click()
     user.await_heading("Plan", level=1)
-    answer = user.page.get_by_role("heading", level=3).filter(has_text="for this trace")
-    expect(answer).to_contain_text("H100s hold TTFT 500 ms, TPOT 50 ms")
-    found = re.match(r"(\d+) H100s", answer.inner_text())
-    assert found is not None
-    assert f"{found[1]} replicas hold TTFT 500 ms" in said_on_the_command_line(path)
+    h100s = user.page.get_by_role("tab", name="x on h100")
+    expect(h100s).to_be_visible(timeout=120_000)
+    planned = planned_on_the_command_line(path)
+    assert h100s.inner_text() == f"{planned['servers']} x on h100"
+    answer = user.page.get_by_role("heading", level=3)
+    expect(answer).to_contain_text("hold TTFT 500 ms, TPOT 50 ms for 99 % of the requests")
     user.assert_sound()

@@ -7,8 +7,7 @@ import pytest
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
-from servetwin.app.dashboard.plan.frontier import Y_TITLE, panels
-from servetwin.app.figures.canvas import COLOURS
+from servetwin.app.dashboard.plan.frontier import Y_TITLE
 from servetwin.app.words import LOOKS, asset_table
 from servetwin.sim.experiments.sweep import GOODPUT, THROUGHPUT
 from tests.support.drawn_figures import LOOKS as LOOKS_OF_RUNS
@@ -81,7 +80,7 @@ def test_the_largest_errors_are_said_in_words(drawn: figures.Figure) -> None:
 def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
     frame = grid_frame()
     figure = figures.frontier(
-        frame, GOODPUT, Y_TITLE, {"": ["4 sequences", "8 sequences"]},
+        frame, GOODPUT, Y_TITLE,
         share=0.99, best=1, tpot_limit_s=0.02,
     )  # fmt: skip
     assert figure.layout.xaxis.title.text == "speed for a user, tokens/s (1 / median TPOT)"
@@ -96,28 +95,5 @@ def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() ->
     (region,) = figure.layout.shapes
     assert (region.x0, region.x1) == (50.0, figure.layout.xaxis.range[1])
     assert "Best is 4 sequences at 2 requests/s" in figures.alt_text(figure)
-    empty = figures.frontier(
-        frame.iloc[:0], THROUGHPUT, Y_TITLE, {"": []}, share=0.99, tpot_limit_s=0.02
-    )
+    empty = figures.frontier(frame.iloc[:0], THROUGHPUT, Y_TITLE, share=0.99, tpot_limit_s=0.02)
     assert [len(trace.x) for trace in empty.data] == [0]
-
-
-def test_more_than_six_series_are_panels_with_the_same_axes_and_the_others_in_grey() -> None:
-    series = [f"policy {number}" for number in range(1, 13)]
-    groups = panels(series)
-    assert list(groups) == ["policy 1 to policy 6", "policy 7 to policy 12"]
-    frame = grid_frame(series, [(60.0 - place, 1.0 + place, 1.0) for place in range(24)])
-    figure = figures.frontier(frame, GOODPUT, Y_TITLE, groups, share=0.99, best=23)
-    for panel, names in enumerate(groups.values(), start=1):
-        legend = "legend" if panel == 1 else f"legend{panel}"
-        of_panel = [trace for trace in figure.data if trace.legend == legend]
-        named = [trace for trace in of_panel if trace.name in names]
-        assert [trace.name for trace in named] == names
-        assert len({(trace.line.color, trace.line.dash) for trace in named}) == len(names)
-        assert sum(trace.showlegend is False for trace in of_panel) == 12 - len(names)
-        assert sum(trace.name == "best within the SLO" for trace in of_panel) == (panel == 2)
-    assert figure.layout.legend2.title.text == "policy 7 to policy 12"
-    assert {axis.range for axis in figure.select_yaxes()} == {(0, 1.06 * 24)}
-    assert {trace.line.color for trace in figure.data if trace.mode == "lines+markers"} <= set(
-        COLOURS[:6]
-    )

@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 import streamlit as st
 
-from servetwin.app.dashboard.explore.page import bars_of_one_unit, memory_parts
 from servetwin.app.dashboard.metrics_row import ALIKE, shown_metrics
-from servetwin.app.dashboard.simulations import simulate
-from servetwin.app.scenario.files.scenario_file import parse_scenario
 from tests.support.dashboard_app import Browser, ServedDashboard, expect, page_test
 from tests.support.dashboard_session import open_session
 from tests.support.effort import REDUCTION
@@ -33,21 +30,6 @@ def test_a_prefix_cache_that_cannot_hit_is_said(shared_tokens: int, said: bool) 
     assert not at.exception
     words = "Generated prompts have nothing in common, so a prefix cache cannot hit"
     assert any(info.value.startswith(words) for info in at.info) is said
-
-
-def test_memory_is_bytes_by_a_data_sheet_and_tokens_otherwise() -> None:
-    load = "workload: {requests: 30}\n"
-    sheet = simulate(parse_scenario(f"{load}deployment: {{model: llama-2-7b, gpu: h100}}", "t"))
-    parts, unit = memory_parts(sheet)
-    assert unit == "GB"
-    assert parts["weights"] == pytest.approx(2 * 6.738, rel=0.01)  # 6.74e9 weights of 2 bytes
-    runtime, step = 0.5, 256 * 32_000 * 20 / 1e9
-    assert sum(parts.values()) == pytest.approx(80 - runtime - step, rel=0.001)
-    tokens = memory_parts(simulate(parse_scenario(load, "t")))
-    assert tokens[1] == "tokens"
-    assert sum(tokens[0].values()) == pytest.approx(448_000)
-    bars = bars_of_one_unit({"a": (parts, unit), "b": tokens, "c": (parts, unit)})
-    assert [(of, list(named)) for of, named in bars] == [("GB", ["a", "c"]), ("tokens", ["b"])]
 
 
 def small() -> Any:
@@ -157,7 +139,7 @@ def test_charts_and_intervals_wait_for_controls_at_rest(monkeypatch: pytest.Monk
     assert not at.get("plotly_chart")
     assert "90 %: ..." in [caption.value for caption in at.caption]
     monkeypatch.undo()
-    assert len(at.run().get("plotly_chart")) == 4
+    assert len(at.run().get("plotly_chart")) == 3
 
 
 @pytest.mark.browser
@@ -169,7 +151,7 @@ def test_figures_are_sent_before_the_first_chart(dashboard: ServedDashboard) -> 
             return session.drawn
 
     drawn = asyncio.run(elements())
-    assert drawn.count("plotly_chart") == 4
+    assert drawn.count("plotly_chart") == 3
     assert drawn[: drawn.index("plotly_chart")].count("metric") == len(SHOWN)
 
 

@@ -1,23 +1,10 @@
-"""The frontier of a grid: its panels and its conclusion."""
+"""The conclusion from the frontier of a grid."""
 
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.plan.frontier import conclusion, panels
+from servetwin.app.dashboard.plan.frontier import conclusion
 from tests.support.grid_frames import grid_frame
-
-
-@pytest.mark.parametrize(
-    ("count", "sizes", "first"),
-    [(0, [0], ""), (3, [3], ""), (6, [6], ""), (7, [4, 3], "1 to 4"), (12, [6, 6], "1 to 6"),
-     (56, [6, 5, 6, 5, 6, 6, 5, 6, 5, 6], "1 to 6")],
-)  # fmt: skip
-def test_a_panel_has_six_series_at_most(count: int, sizes: list[int], first: str) -> None:
-    series = [str(number) for number in range(1, count + 1)]
-    groups = panels(series)
-    assert [len(names) for names in groups.values()] == sizes
-    assert next(iter(groups)) == first
-    assert [name for names in groups.values() for name in names] == series
 
 
 def test_the_conclusion_names_the_best_point_or_the_nearest() -> None:

@@ -31,7 +31,7 @@ def to_the_end(at: Any) -> Any:
 
 def opened(**state: Any) -> Any:
     at = page_test("plan")
-    for name, value in {"requests": 200, **state}.items():
+    for name, value in {"requests": 200, "plan_what": "GPUs", **state}.items():
         at.session_state[name] = value
     return at.run()
 
@@ -53,22 +53,12 @@ def test_the_page_opens_with_an_answer_in_one_sentence_and_a_table() -> None:
     assert at.session_state["jobs"]["plan_draws"] is before, "nothing begins anew"
 
 
-def test_candidates_and_prices_decide_which_is_best() -> None:
-    at = to_the_end(
-        opened(
-            plan_rate=100.0,
-            times="sheet",
-            model="llama-3.1-8b",
-            plan_servers=["llama-3.1-8b on h100", "llama-3.1-8b on l40s"],
-            plan_price="h100=100, l40s=0.01",
-        )
-    )
-    assert re.match(r"llama-3.1-8b on l40s\\: \d+ L40S hold TTFT", at.subheader[0].value)
-    costs = {
-        row["candidate"]: float(row["cost per hour"])
-        for row in at.dataframe[0].value.to_dict("records")
-    }
-    assert costs["llama-3.1-8b on l40s"] < 1 < costs["llama-3.1-8b on h100"]
+def test_policies_are_compared_and_the_one_that_costs_least_comes_first() -> None:
+    at = to_the_end(opened(plan_rate=20.0, compared=["static+contiguous"], plan_price="h100=2"))
+    assert re.match(r"this scenario\\: \d+ H100s? holds? TTFT", at.subheader[0].value)
+    first, second = at.dataframe[0].value.to_dict("records")
+    assert (first["candidate"], second["candidate"]) == ("this scenario", "static+contiguous")
+    assert float(first["cost per hour"]) == 2 * int(first["GPUs"])
 
 
 @pytest.mark.parametrize(
@@ -94,8 +84,9 @@ def test_bad_input_is_one_error_and_no_answer(state: dict[str, Any], said: str) 
 
 def test_an_untouched_scenario_is_an_example_and_says_so() -> None:
     example = "An example: the default scenario at 140 requests per second"
-    at = page_test("plan").run()
-    assert any(one.value.startswith(example) for one in at.caption)
+    at = page_test("plan")
+    at.session_state["plan_what"] = "GPUs"
+    assert any(one.value.startswith(example) for one in at.run().caption)
     at.number_input(key="plan_rate").set_value(20.0).run()
     assert not any(one.value.startswith(example) for one in at.caption)
 
@@ -104,7 +95,7 @@ def test_an_untouched_scenario_is_an_example_and_says_so() -> None:
 @pytest.mark.browser
 def test_from_the_page_to_the_number_of_gpus_and_of_users(user: Browser) -> None:
     """Of a server with few places, which a few users fill: the search is short."""
-    user.open("plan?requests=200&max_seqs=4&plan_rate=10", "Plan")
+    user.open("plan?plan_what=GPUs&requests=200&max_seqs=4&plan_rate=10", "Plan")
     user.await_heading("H100s hold TTFT 500 ms")
     page = user.page
     expect(page.get_by_text(re.compile(r"\d+ resampled traffic traces"))).to_be_visible()
@@ -117,7 +108,7 @@ def test_from_the_page_to_the_number_of_gpus_and_of_users(user: Browser) -> None
 @pytest.mark.slow
 @pytest.mark.browser
 def test_a_click_on_a_point_of_the_frontier_loads_its_scenario(user: Browser) -> None:
-    user.open("plan?requests=100&plan_rate=5", "Plan")
+    user.open("plan?plan_what=GPUs&requests=100&plan_rate=5", "Plan")
     page = user.page
     frontier = page.locator(".st-key-plan_frontier")
     frontier.wait_for(timeout=120_000)

@@ -1,0 +1,157 @@
+"""The cheapest GPUs, as of ``servetwin plan``: a kind at a time, in the processes of a job."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from servetwin.app.dashboard.charts import reserved, table
+from servetwin.app.dashboard.formatting import escaped, page_text
+from servetwin.app.dashboard.jobs.job import find_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.simulated_items import trace_of
+from servetwin.app.dashboard.scenario.allowed_choices import places
+from servetwin.app.dashboard.scenario.uploads import packed, result_keys
+from servetwin.app.dashboard.widgets import control, or_stop
+from servetwin.app.plan.plan import PlannedDeployment, plan
+from servetwin.app.reports.how_many import device_words
+from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.scenario.options.simulations import PlanOptions
+from servetwin.app.scenario.prices import FORM, LISTED, parse_prices
+from servetwin.app.words import RESOURCES, number, short, target_words
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.workloads.errors import ServetwinError
+
+_JOB = "plan_cheapest"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuQuestion:
+    """A kind of GPU, by ``options``, for the load and the SLO of a scenario."""
+
+    file: ScenarioFile
+    model: str
+    options: PlanOptions
+    given: bytes | None = None
+
+
+def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
+    """Draw what is chosen, begin a plan for each kind of GPU unless they are there, and draw those
+    that have ended."""
+    usual = LISTED["usual"].split(",")
+    gpus = control("plan_gpus", usual, place) or usual
+    with st.expander("Prices, budget, spares"):
+        price = control("plan_price", help=f"What you pay: {FORM}. Without it: list prices.")
+        left, right = st.columns(2)
+        budget, spares = control("plan_budget", place=left), control("plan_spares", 0, right)
+    or_stop(lambda: parse_prices(price, "price").over_listed())
+    model = base.deployment.model or places()[base.deployment.profile[0]][0]
+    options = PlanOptions(
+        price=price.strip() or None, budget=budget, spares=spares,
+        server=base.deployment.server or "vllm", processes=1,
+    )  # fmt: skip
+    given = packed(base.workload.source)
+    items = [GpuQuestion(base, model, replace(options, gpu=gpu), given) for gpu in gpus]
+    job = find_job(_JOB)
+    if job is None or job.items != items:
+        (key,) = result_keys([base])
+        start_job(_JOB, plan_on, items, keys=[f"{one.model} {one.options} {key}" for one in items])
+    rate_per_s = base.workload.rate_per_s
+    goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")
+    with reserved("cheapest"):
+        watch_job(_JOB, lambda job: _draw(ranked(job.results.values()), gpus, goal))
+
+
+def plan_on(one: GpuQuestion) -> PlannedDeployment:
+    """Return the cheapest servers of one kind of GPU, or why there are none."""
+    file = one.file
+    try:
+        trace, slo = trace_of(file, one.given), file.slo
+        planned = plan(
+            trace, one.model, slo.slo(), attainment=slo.attainment, seed=file.seed,
+            options=one.options,
+        )  # fmt: skip
+    except (ServetwinError, ArithmeticError) as error:
+        return PlannedDeployment(str(one.options.gpu), str(error))
+    return planned.rows[0]
+
+
+def ranked(rows: Iterable[PlannedDeployment]) -> list[PlannedDeployment]:
+    """Return the rows, the cheapest first, those with problems last."""
+
+    def rank(row: PlannedDeployment) -> tuple[bool, float, int]:
+        return bool(row.problem), inf if row.cost_per_h is None else row.cost_per_h, row.gpus
+
+    return sorted(rows, key=rank)
+
+
+def _draw(rows: Sequence[PlannedDeployment], gpus: Sequence[str], goal: str) -> None:
+    """Draw the answer in a sentence, a row for each kind of GPU, and the commands."""
+    fitting = [row for row in rows if not row.problem]
+    ended = {row.gpu for row in rows}
+    waiting = [PlannedDeployment(gpu) for gpu in gpus if gpu not in ended]
+    if fitting:
+        st.subheader(escaped(headline(fitting[0], goal)), anchor=False)
+    if fitting or waiting:
+        frame = plan_table([*fitting, *waiting])
+        cents = st.column_config.NumberColumn(format="%.2f")
+        digits = st.column_config.NumberColumn(format="%.3f")
+        share = st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100)
+        columns = {"per hour": cents, "per M tokens": digits, "headroom": share}
+        table(frame, "Kinds of GPUs, the cheapest first.", "plan", column_config=columns)
+    if fitting:
+        _commands(fitting)
+    for row in rows[len(fitting) :]:
+        st.caption(escaped(f"{row.gpu}: {row.problem}"))
+    if rows:
+        st.caption(escaped(page_text("plan.rests", prices=LISTED["about"])))
+
+
+def headline(best: PlannedDeployment, goal: str) -> str:
+    """Return the answer in a sentence."""
+    one = "holds" if best.gpus == 1 else "hold"
+    text = f"{device_words(best.gpu, best.gpus)} ({best.servers:,} x {best.layout}) {one} {goal}"
+    if best.cost_per_h is None:
+        return f"{text}; price unknown"
+    return f"{text}, for {best.cost_per_h:,.2f} per hour"
+
+
+def plan_table(rows: Iterable[PlannedDeployment]) -> pd.DataFrame:
+    """Return a row for each kind of GPU; that of one without a plan yet is empty."""
+    cells = [_cells(row) if row.servers else {"GPUs": row.gpu} for row in rows]
+    return pd.DataFrame(cells, columns=list(_cells(PlannedDeployment(""))))
+
+
+def _cells(row: PlannedDeployment) -> dict[str, Any]:
+    return {
+        "GPUs": f"{row.gpus:,} x {row.gpu}",
+        "split": f"{row.servers:,} x {row.layout}",
+        "per hour": row.cost_per_h,
+        "per M tokens": row.cost_per_million_tokens,
+        "headroom": None if row.headroom is None else 100 * row.headroom,
+        "holds up to, requests/s": _capacity(row),
+        "step times": row.evidence,
+    }
+
+
+def _capacity(row: PlannedDeployment) -> str:
+    rate = row.capacity_per_s
+    ends = f" [{short(rate.low)} to {short(rate.high)}]" if rate and rate.low < rate.high else ""
+    return f"{number(rate and rate.value, 1)}{ends}"
+
+
+def _commands(rows: Sequence[PlannedDeployment]) -> None:
+    """Draw the command that starts a server, and the manifest, by kind of GPU."""
+    tabs = st.tabs([f"{row.servers:,} x on {row.gpu}" for row in rows])
+    for row, tab in zip(rows, tabs, strict=True):
+        with tab:
+            if row.limited_by:
+                st.caption(f"Limited by: {RESOURCES[row.limited_by]}.")
+            st.code(row.command, language="bash", wrap_lines=True)
+            st.download_button(
+                "Manifest for Kubernetes", row.manifest, f"{row.gpu}.yaml", on_click="ignore",
+                key=f"manifest_{row.gpu}",
+            )  # fmt: skip
