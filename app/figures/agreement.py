@@ -187,7 +187,7 @@ def _alt(figures: pd.DataFrame) -> str:
 
 
 _NOISE_COLOUR = "rgba(128,128,128,0.3)"
-_ALLOWED_COLOUR = "rgba(0,119,136,0.35)"
+_ALLOWED_COLOUR = "rgba(0,119,136,0.25)"
 
 Values = npt.NDArray[np.float64]
 Axis = Literal["x", "y"]

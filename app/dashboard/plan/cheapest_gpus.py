@@ -63,6 +63,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")
     with reserved("cheapest"):
         watch_job(_JOB, lambda job: _draw(ranked(job.results.values()), gpus, goal))
+        st.caption(escaped(page_text("plan.rests", model=model, prices=LISTED["about"])))
 
 
 def plan_on(one: GpuQuestion) -> PlannedDeployment:
@@ -106,8 +107,6 @@ def _draw(rows: Sequence[PlannedDeployment], gpus: Sequence[str], goal: str) -> 
         _commands(fitting)
     for row in rows[len(fitting) :]:
         st.caption(escaped(f"{row.gpu}: {row.problem}"))
-    if rows:
-        st.caption(escaped(page_text("plan.rests", prices=LISTED["about"])))
 
 
 def headline(best: PlannedDeployment, goal: str) -> str:
