@@ -18,7 +18,7 @@ def beside(*labels: str, **state: Any) -> Any:
     at = page_test("explore")
     for name, value in {"requests": 60, POLICIES_KEY: list(labels), **state}.items():
         at.session_state[name] = value
-    return at.run()
+    return at.run(timeout=180)
 
 
 def by_policy(at: Any) -> pd.DataFrame:
