@@ -104,10 +104,8 @@ class LoadTestReport:
         delivered, requests = self.run.extra["delivered"], self.run.requests
         finished = int((requests["status"] == "finished").sum())
         ending = f"{finished} of {len(requests)} requests kept in {self.folder}"
-        if delivered["interrupted"]:
-            return LoadVerdict("CUT OFF", f"interrupted: {ending}")
-        if delivered["stopped"]:
-            return LoadVerdict("CUT OFF", f"stopped: {delivered['stopped']}; {ending}")
+        if why := load_notes.why_cut_off(delivered):
+            return LoadVerdict("CUT OFF", f"{why}; {ending}")
         if not finished:
             why = load_notes.failure_words(delivered["first_messages"])
             return LoadVerdict("FAIL", f"no request finished{why}")

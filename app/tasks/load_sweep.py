@@ -21,7 +21,7 @@ from servetwin.app.tasks.sent_load import LoadTest, server_metrics_line
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.plan.endpoint_limits import check_times, without_outputs
 from servetwin.loadtest.report.limits import WANTED, parse_target
-from servetwin.loadtest.report.load_notes import failure_words, lengths_words
+from servetwin.loadtest.report.load_notes import failure_words, lengths_words, why_cut_off
 from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
@@ -128,8 +128,7 @@ class LevelTests:
         server_metrics_line(watch, run, at)
         with signals_deferred(), saved(run, at):
             delivered = run.extra["delivered"]
-        if delivered["interrupted"] or delivered["stopped"]:
-            reason = delivered["stopped"] or "interrupted"
+        if reason := why_cut_off(delivered):
             raise EndedEarly(f"{reason}, at {plan.load}, which does not count")
         if not (run.requests["status"] == "finished").any():
             why = failure_words(delivered["first_messages"])

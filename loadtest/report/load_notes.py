@@ -95,9 +95,10 @@ def load_warnings(delivered: Mapping[str, Any]) -> Iterator[str]:
 
 def why_cut_off(delivered: Mapping[str, Any]) -> str | None:
     """Return why a load test ended before all was sent; None where it ended by itself."""
-    if stopped := delivered.get("stopped"):
-        return str(stopped)
-    return "interrupted" if delivered.get("interrupted") else None
+    stopped, interrupted = delivered.get("stopped"), delivered.get("interrupted")
+    if stopped:
+        return str(stopped) if interrupted else f"stopped: {stopped}"
+    return "interrupted" if interrupted else None
 
 
 def delivered_line(delivered: Mapping[str, Any]) -> str:

@@ -56,3 +56,10 @@ def run_of(count: int, statuses: Sequence[str] = (), **delivered: Any) -> Run:
         "notes": ["rate scaled"],
     }
     return Run("loadtest", derive(stamps), pd.DataFrame(), scenario, {}, {"delivered": outcome})
+
+
+def hundred(failed: int = 0) -> Run:
+    """100 requests: TTFT 200 ms, TPOT and gaps 50 ms, E2E 400 ms, 5 tokens each."""
+    found = run_of(100, ["failed"] * failed + ["finished"] * (100 - failed))
+    found.requests["error"] = None
+    return found

@@ -324,7 +324,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert stderr.splitlines()[-1] == f"servetwin: interrupted: 2 of 4 requests kept in {out}"
+    assert stderr.splitlines()[-1] == f"servetwin: interrupted; 2 of 4 requests kept in {out}"
     run = load_run(out)
     assert run.requests["status"].tolist() == ["finished", "finished", "cancelled", "cancelled"]
     assert run.requests["output_tokens"].tolist() == [3, 3, 1, 0]

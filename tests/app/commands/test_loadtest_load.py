@@ -140,7 +140,7 @@ def test_ctrl_c_ends_users_in_order(tmp_path: Path, processes: str) -> None:
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 1, stderr
-    assert stderr.splitlines()[-1].startswith("servetwin: interrupted: ")
+    assert stderr.splitlines()[-1].startswith("servetwin: interrupted; ")
     assert "CLOSED LOOP" in stdout
     summary = json.loads((out / "summary.json").read_text())
     assert summary["requests"]["finished"] >= 2

@@ -115,6 +115,7 @@ def test_who_failed_is_no_reason_to_doubt() -> None:
     assert token_count_warnings(requests((0, 0, 300)).assign(status="failed")) == []
 
 
+@pytest.mark.quiet
 def test_an_early_role_is_in_the_report_and_not_in_ttft() -> None:
     with mocked(plan("role:at_ms=5", ttft_ms=200, itl_ms=1)) as (server,):
         run = run_load_test(chat(server), evenly(3, 50, 4))
@@ -134,6 +135,7 @@ def test_empty_texts_that_nobody_explains_put_ttft_in_doubt() -> None:
     )
 
 
+@pytest.mark.quiet
 def test_thoughts_have_a_line_of_their_own() -> None:
     """Eight thoughts at 10 ms each after 50 ms: the first word comes at 130 ms."""
     with mocked(plan("reasoning:tokens=8", ttft_ms=50, itl_ms=10)) as (server,):

@@ -128,7 +128,7 @@ def test_a_signal_keeps_what_was_measured(
     assert sorted(path.name for path in ended.folder.iterdir()) == FILES
     cut_off = f"{delivered['not_sent']} requests were not sent, {delivered['in_flight']} were in"
     assert f"CUT OFF: interrupted; {cut_off} flight" in ended.out
-    kept = f"interrupted: {len(finished)} of 1000 requests kept in {ended.folder}"
+    kept = f"interrupted; {len(finished)} of 1000 requests kept in {ended.folder}"
     assert ended.err[-1] == f"servetwin: {kept}"
     assert not any("Traceback" in line for line in ended.err)
 
