@@ -81,6 +81,8 @@ class PolicyConfig:
     """How long a static batch waits to fill."""
     queue_limit: int | None = None
     """Requests that may wait before further ones are refused; None: any number."""
+    queued_tokens_limit: int | None = None
+    """Tokens of prompts without a first token from which on requests are refused; None: any."""
     prefix_index: PrefixIndex = "radix"
     """Index that finds shared blocks."""
     eviction: str = "lru"
@@ -95,6 +97,8 @@ class PolicyConfig:
     """Admit a prompt only where all of it fits; false: where its first chunk fits (``unified``)."""
     long_prefill_tokens: int = 0
     """Rows of a prompt in a step while other requests are there (``unified``); 0: any number."""
+    long_prefill_adaptive: bool = False
+    """Raise these rows to an equal share of the budget for each request that is there."""
     watermark: float = 0.0
     """Share of the memory that admission leaves free."""
     watermark_rounding: Rounding = "up"
@@ -219,6 +223,8 @@ class PolicyConfig:
         queued = not self.queue_samples or batching != "beam"
         require(queued, "queue_samples", True, "false with batching: beam")
         self._require_drafts()
+        adaptive = bool(self.long_prefill_tokens) or not self.long_prefill_adaptive
+        require(adaptive, "long_prefill_adaptive", True, "false without long_prefill_tokens")
         longest = f"at least max_model_len ({self.max_model_len}), as no prompt is split"
         whole = self.chunk_prompts or budget >= self.max_model_len
         require(whole, "token_budget", budget, longest)

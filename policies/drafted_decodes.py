@@ -172,6 +172,10 @@ class DraftedDecodes(Lockstep):
         before = self._tokens_after(seq, self.granted_step - 1)
         return seq.base_computed_tokens + before + self.reach
 
+    def before_pass(self, seq: Sequence) -> int:
+        """Return the computed positions of a member before the last pass that was granted."""
+        return seq.base_computed_tokens + self._tokens_after(seq, self.granted_step - 1)
+
     def known_tokens(self, seq: Sequence) -> int:
         """Return the computed positions of a member that the last decision knew to be right.
 

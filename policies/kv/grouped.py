@@ -7,8 +7,10 @@ sequence goes on; a prefix is found as far as every group still has what the nex
 
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.kv.block_pool import BlockPool
 from servetwin.policies.kv.block_tables import NOWHERE, BlockTables
 from servetwin.policies.kv.kv_groups import KVGroup, parse_groups
@@ -20,6 +22,7 @@ from servetwin.workloads.native_class import mypyc_attr
 
 _GROWTH = {"fixed": 0, "state": 2}
 """Blocks that a group takes for a new one of the sequence at most, where it is not one."""
+_ADMISSION = attrgetter("admission_number")
 _CHUNKED = ("continuous", "chunked", "prefill-first")
 """Schedulers that give a prompt its room by chunks where they are told to."""
 _SHOWN = ("full", "window", "chunk", "kept")
@@ -44,6 +47,7 @@ class GroupedKV(BlockPool):
         """The group whose table an executor sees; -1: all keep states alone."""
         by_chunk = config.prompt_blocks == "chunk" and config.batching in _CHUNKED
         chunked = config.admission != "full" and (config.batching == "unified" or by_chunk)
+        self._knows_all = by_chunk or not (config.draft_rows and chunked)
         self._lag = int(config.decide_ahead)
         self._most_rows = config.token_budget * (1 + self._lag) if chunked else 1 << 62
         self._cache = BlockCache(len(self._groups))
@@ -109,8 +113,12 @@ class GroupedKV(BlockPool):
         needed = self._growth(lockstep, steps)
         if self._spare_block:
             needed += self._spare(lockstep, steps)
-        if needed > self._available() and not self._has_room_in_turn(lockstep, steps):
+        drafted = isinstance(lockstep, DraftedDecodes)
+        if needed > self._available() and (drafted or not self._has_room_in_turn(lockstep, steps)):
             return False
+        if isinstance(lockstep, DraftedDecodes):
+            self._grow_by_passes(lockstep, steps)
+            return True
         lockstep.granted_step += steps
         granted = lockstep.granted_step
         due: list[tuple[int, int, int, Sequence]] = []
@@ -126,6 +134,17 @@ class GroupedKV(BlockPool):
             if (step := self._tables[seq].due - offset) <= granted:
                 heappush(due, (step, admission, order, seq))
         return True
+
+    def _grow_by_passes(self, decodes: DraftedDecodes, steps: int) -> None:
+        """Let decodes leave what is behind them and go on, pass by pass, in order of admission."""
+        seqs = sorted(decodes, key=_ADMISSION)
+        for _ in range(steps):
+            decodes.grant(1)
+            for seq in seqs:
+                tables, computed = self._tables[seq], decodes.before_pass(seq)
+                self._leave_behind(tables, computed)
+                self._grant(seq, tables, computed + decodes.reach)
+                self._name(seq, tables, computed + 1)
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """Share the full blocks, and copy a partly filled last one, or what is kept in place."""
@@ -151,7 +170,7 @@ class GroupedKV(BlockPool):
         if tables is None:
             return
         self._found = None
-        if not seq.on_host:
+        if not seq.on_host and self._knows_all:
             self._name(seq, tables, seq.base_computed_tokens)
         for place, blocks in enumerate(tables.blocks):
             end = tables.ends[place]

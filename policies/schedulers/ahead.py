@@ -67,6 +67,10 @@ class DecidedAhead(UnifiedBatching):
         running, waiting, free_tokens = super().load()
         return running, waiting + len(self._arrived), free_tokens
 
+    def waiting(self) -> Iterable[Sequence]:
+        """Return the waiting sequences, in no order, with those no decision knows of yet."""
+        return [*self.queue, *self._arrived]
+
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a request and free what it holds; None when it is not here."""
         for seq in [seq for seq in self._arrived if seq.request_id == request_id]:

@@ -59,10 +59,22 @@ class SchedulerBase:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused."""
-        refusal = self.line.refusal(seq)
+        refusal = self.line.refusal(seq) or self.overflow()
         if refusal is None:
             self.enqueue(seq)
         return refusal
+
+    def overflow(self) -> Refusal | None:
+        """Return why no request is taken in: too many tokens of prompts are not computed yet."""
+        limit = self.config.queued_tokens_limit
+        if limit is None:
+            return None
+        alone, tokens = not self.config.queue_samples, 0
+        for seq in [*self.waiting(), *self.prompts]:
+            if not seq.generated_tokens:
+                tokens += seq.prompt_tokens * (1 if alone or seq.group else seq.samples)
+        reason = f"{tokens} tokens of prompts are waiting already; the limit is {limit}"
+        return Refusal("queue_full", reason) if tokens >= limit else None
 
     def enqueue(self, seq: Sequence) -> None:
         """Let a sequence wait, after all that came before it."""

@@ -37,8 +37,9 @@ class ContinuousBatching(SchedulerBase):
         room: Room = memory
         drafts = config.draft_rows
         by_block = memory.layout == "paged"
-        if drafts and (config.kv == "grouped" or not config.prompt_token):
+        if drafts and (config.kv == "grouped" and config.batching != "unified"):
             by_block = False
+        by_block = by_block and (config.prompt_token or not drafts)
         if config.admission == "full" or (drafts and not by_block):
             room = Reserved(memory, config.draft_reach)
         growth = memory if by_block and room is memory else None

@@ -36,6 +36,7 @@ class UnifiedBatching(ContinuousBatching):
         super().__init__(memory, config, in_pieces)
         self.most_rows = self.budget
         """Rows of one sequence in this step at most."""
+        self.least_share = int(config.long_prefill_adaptive)
         if not config.chunk_prompts:
             self.joins = self.fits_unsplit
         self.growing_groups: int = getattr(memory, "growing_groups", 1)
@@ -65,7 +66,8 @@ class UnifiedBatching(ContinuousBatching):
                 self.settle()
             if rows:
                 present = self.decodes.size + len(self.prompts) + self.queue.size
-                self.most_rows = rows if present > 1 else self.budget
+                share = self.budget // max(1, present)
+                self.most_rows = max(rows, self.least_share * share) if present > 1 else self.budget
             is_calm = super().decide(batch, now_s)
             is_done = is_calm or self.decodes.size > 0 or len(batch.chunks) > 0
         return is_calm

@@ -32,9 +32,11 @@ def policies_of(workload: Workload) -> PolicyConfig:
         victim="lowest-priority" if workload.priorities else "newest",
         full_prompt_gate=workload.full_prompt_gate,
         long_prefill_tokens=workload.long_prefill_tokens,
+        long_prefill_adaptive=workload.long_prefill_adaptive,
+        queued_tokens_limit=workload.queued_tokens,
         watermark=workload.watermark,
         chunk_prompts=workload.chunk_prompts,
-        decide_ahead=workload.decide_ahead,
+        decide_ahead=workload.decide_ahead and not workload.draft_rows,
         draft_rows=workload.draft_rows,
         draft_slots=workload.draft_slots,
     )
@@ -83,7 +85,7 @@ class OwnServer:
         seq.priority = -asked.priority
         seq.estimated_tokens += asked.stops
         refused = self._scheduler.add(seq)
-        assert refused is None, refused
+        assert refused is None or refused.kind == "queue_full", refused
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""

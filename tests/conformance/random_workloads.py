@@ -23,9 +23,12 @@ def random_workload(seed: int, groups: str | None = None) -> Workload:
     max_seqs = rng.choice([1, 4, 8, 16, 32, 32])
     watermark = rng.choice([0.0, 0.0, 0.01, 0.05, 0.2])
     max_model_len, chunk_prompts = max(longest + 1, 128), rng.random() < 0.8
-    token_budget = max(max_seqs, rng.choice([16, 64, 64, 128, 512, 2048]))
+    token_budget = max(max_seqs + 8, rng.choice([16, 64, 64, 128, 512, 2048]))
     memory_tokens = rng.choice([1.0, 1.2, 1.5, 2, 4, 10]) * longest
     blocks = int(memory_tokens / BLOCK_TOKENS) + 1
+    limits = Random(f"limits {seed}")
+    spare_seqs = limits.choice([0, 0, 0, 8])
+    long_prefill_tokens = rng.choice([0, 0, 7, 32, 100])
     groups = groups or Random(f"groups {seed}").choice([*["full"] * len(_GROUPS), *_GROUPS])
     if groups != "full":
         blocks = (blocks + 2) * len(groups.split(","))
@@ -38,7 +41,10 @@ def random_workload(seed: int, groups: str | None = None) -> Workload:
         prefix_cache=rng.random() < 0.6,
         priorities=rng.random() < 0.4,
         full_prompt_gate=rng.random() < 0.7,
-        long_prefill_tokens=rng.choice([0, 0, 7, 32, 100]),
+        long_prefill_tokens=long_prefill_tokens,
+        long_prefill_adaptive=long_prefill_tokens > 0 and limits.random() < 0.5,
+        spare_seqs=spare_seqs,
+        queued_tokens=limits.choice([None] * 6 + [longest, 4 * longest]),
         watermark=watermark,
         chunk_prompts=chunk_prompts,
         repeats=clients.repeating > 0,
@@ -53,16 +59,16 @@ def with_drafts(workload: Workload) -> Workload:
 
     No answer ends where the model does, and every step feeds all sequences. Beside a prefix cache
     each prompt has one answer: of the equal blocks of equal answers, vLLM may find an older copy.
-    The workload has one group of layers.
     """
     rng = Random(f"drafts {workload.name}")
     drafts = rng.choice([1, 2, 3, 5, 8])
     slots = rng.choice([0, 0, drafts])
     longest = max(len(asked.prompt) + len(asked.answer) for asked in workload.requests)
-    max_model_len = max(workload.max_model_len, longest + 2 * drafts + 2)
-    rows = workload.max_seqs * (1 + drafts)
+    max_model_len = max(workload.max_model_len, longest + 3 * drafts + 3)
+    rows = (workload.max_seqs + workload.spare_seqs) * (1 + drafts)
     budget = max(workload.token_budget, rows, 0 if workload.chunk_prompts else max_model_len)
-    needed = (longest + drafts + slots) // BLOCK_TOKENS + 1
+    groups = len(workload.groups.split(","))
+    needed = ((longest + 2 * drafts + 1 + slots) // BLOCK_TOKENS + 2 * groups - 1) * groups
     blocks = _fitting_blocks(max(workload.blocks, needed), workload.watermark)
     long, requests = workload.long_prefill_tokens, workload.requests
     if workload.prefix_cache:

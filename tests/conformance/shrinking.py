@@ -12,8 +12,9 @@ Differs = Callable[[Workload], bool]
 
 _PLAIN: tuple[dict[str, Any], ...] = (
     {"groups": "full"}, {"decide_ahead": False}, {"prefix_cache": False}, {"priorities": False},
-    {"watermark": 0.0}, {"long_prefill_tokens": 0}, {"full_prompt_gate": True},
-    {"chunk_prompts": True}, {"repeats": False},
+    {"watermark": 0.0}, {"long_prefill_tokens": 0, "long_prefill_adaptive": False},
+    {"full_prompt_gate": True}, {"chunk_prompts": True}, {"repeats": False},
+    {"long_prefill_adaptive": False}, {"queued_tokens": None}, {"spare_seqs": 0},
 )  # fmt: skip
 """The plain value of each setting."""
 _PLAIN_REQUEST: tuple[dict[str, Any], ...] = (

@@ -38,7 +38,7 @@ def test_decisions_are_those_that_vllm_made() -> None:
 def test_drafts_are_verified_as_by_vllm() -> None:
     assert len(RECORDED["drafts"]) >= 25
     for seed, recorded in RECORDED["drafts"].items():
-        workload = with_drafts(random_workload(int(seed), "full"))
+        workload = with_drafts(random_workload(int(seed)))
         steps = drive(workload, OwnServer(policies_of(workload)))
         assert digest(steps) == recorded, f"workload {seed} with drafts"
 
@@ -60,7 +60,7 @@ def test_a_few_workloads_with_vllm_itself() -> None:
         pytest.skip(f"{INTERPRETER}: {PYTHON} has no vllm")
     with started_vllm(PYTHON) as vllm:
         for seed in (0, 2, 4, 12, 15, 29):
-            workload = random_workload(seed, "full" if seed > BUSY else None)
+            workload = random_workload(seed)
             if seed > BUSY:
                 workload = with_drafts(workload)
             found = compared(workload, vllm.steps(workload))

@@ -116,7 +116,7 @@ def main(
     digests: dict[str, str] = {}
     with started_vllm(python) as vllm:
         for seed in range(first, first + workloads):
-            workload = random_workload(seed, "full" if drafts else None)
+            workload = random_workload(seed)
             if drafts:
                 workload = with_drafts(workload)
             theirs = vllm.steps(workload)

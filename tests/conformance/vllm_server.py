@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -23,11 +24,14 @@ from vllm.config import (
     SpeculativeConfig,
     VllmConfig,
 )  # fmt: skip
+from vllm.exceptions import MaxQueuedTokensError
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.output_processor import OutputProcessor
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     FullAttentionSpec,
@@ -64,10 +68,23 @@ class VllmServer:
         """Decided, not completed yet: the one that runs and, where it decides ahead, the next."""
         self._most_batches = 1 + workload.decide_ahead
         self._drafts = workload.draft_rows
+        self._frontend = OutputProcessor(None, log_stats=False)
+        self._client = SimpleNamespace(
+            scheduler_config=SchedulerConfig(
+                workload.max_model_len, False, max_num_queued_tokens=workload.queued_tokens
+            ),
+            admission_stats=None,
+            get_num_queued_tokens=self._frontend.get_num_queued_tokens,
+            _record_admission_rejection=lambda reason: None,
+        )
 
     def add(self, asked: Asked) -> None:
         """Queue a request."""
         arrival_s = float(len(self._answers))
+        try:
+            AsyncLLM.check_admission(self._client, asked.n)
+        except MaxQueuedTokensError:
+            return
         most = len(asked.answer) + asked.stops
         stop = [asked.answer[-1]] if asked.stops else None
         params = SamplingParams(max_tokens=most, ignore_eos=True, stop_token_ids=stop)
@@ -78,12 +95,16 @@ class VllmServer:
                 name, asked.prompt, params, None, arrival_time=arrival_s, priority=asked.priority,
                 block_hasher=self._hasher,
             )  # fmt: skip
+            self._frontend.request_states[name] = SimpleNamespace(
+                prompt_len=len(asked.prompt), is_prefilling=True
+            )
             self._scheduler.add_request(request)
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""
         for each in self._answers:  # one by one: vLLM puts several into a set, without an order
             if each.partition("#")[0] == name:
+                self._frontend.request_states.pop(each, None)
                 self._scheduler.finish_requests(each, RequestStatus.FINISHED_ABORTED)
 
     def busy(self) -> bool:
@@ -128,26 +149,27 @@ class VllmServer:
         """Answer every request whose tokens are all computed; return the ended ones."""
         names = list(batch.entries)
         drafted = batch.decided.scheduled_spec_decode_tokens
-        tokens = [
-            self._next_tokens(name, batch.entries[name], drafted.get(name, [])) for name in names
-        ]
+        tokens = [self._next_tokens(name, batch, drafted.get(name, [])) for name in names]
         indices = {name: index for index, name in enumerate(names)}
         output = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         answers = self._scheduler.update_from_output(batch.decided, output)
-        if self._drafts and names:
+        if self._drafts and names and self._most_batches == 1:
             proposed = [[1] * self._drafts for _ in names]
             self._scheduler.update_draft_token_ids(DraftTokenIds(names, proposed))
-        clients = answers.values()
-        ended = [one.request_id for client in clients for one in client.outputs if one.finished]
+        outputs = [one for client in answers.values() for one in client.outputs]
+        for one in outputs:
+            if one.new_token_ids and one.request_id in self._frontend.request_states:
+                self._frontend.request_states[one.request_id].is_prefilling = False
+        ended = [one.request_id for one in outputs if one.finished]
         left = {name.partition("#")[0] for name in self._scheduler.requests}
         return list({name.partition("#")[0] for name in ended} - left)
 
-    def _next_tokens(self, name: str, entry: list[int], drafts: list[int]) -> list[int]:
+    def _next_tokens(self, name: str, batch: "_Batch", drafts: list[int]) -> list[int]:
         request = self._scheduler.requests.get(name)
-        if request is None or sum(entry) < request.num_tokens:
+        if request is None or sum(batch.entries[name]) < request.num_tokens:
             return []
         known, right = request.num_output_tokens, 0
-        if drafts and -1 not in drafts:  # which stands for what nobody has drafted
+        if drafts and name not in batch.padded:
             right = accepted(name, known, len(drafts))
         return self._answers[name][known : known + 1 + right]
 
@@ -160,15 +182,23 @@ class _Batch:
     entries: dict[str, list[int]]
     free_blocks: int = 0
 
+    @property
+    def padded(self) -> set[str]:
+        """Those that begin in this step: their drafts are placeholders, which nobody drafted."""
+        resumed: set[str] = self.decided.scheduled_cached_reqs.resumed_req_ids
+        return resumed.union([new.req_id for new in self.decided.scheduled_new_reqs])
+
 
 def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
     blocks = workload.blocks + 1  # vLLM keeps one for itself
     scheduling = SchedulerConfig(
         max_model_len=workload.max_model_len,
         is_encoder_decoder=False,
-        max_num_seqs=workload.max_seqs,
+        max_num_seqs=workload.max_seqs + workload.spare_seqs,
+        max_num_active_seqs=workload.max_seqs if workload.spare_seqs else None,
         max_num_batched_tokens=workload.token_budget,
         long_prefill_token_threshold=workload.long_prefill_tokens,
+        long_prefill_token_threshold_adaptive=workload.long_prefill_adaptive,
         policy="priority" if workload.priorities else "fcfs",
         scheduler_reserve_full_isl=workload.full_prompt_gate,
         watermark=workload.watermark,

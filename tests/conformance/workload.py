@@ -58,6 +58,12 @@ class Workload:
     """Each step is decided before the tokens of the one before are known."""
     groups: str
     """What groups of layers keep, as ``kv_groups`` has it."""
+    long_prefill_adaptive: bool = False
+    """These rows grow to an equal share of the budget for each request that is there."""
+    spare_seqs: int = 0
+    """Sequences of the model runner beyond those that may run."""
+    queued_tokens: int | None = None
+    """Tokens of prompts without a first token from which on requests are refused."""
     draft_rows: int = 0
     """Drafted tokens that each decode verifies in a step."""
     draft_slots: int = 0
@@ -101,7 +107,7 @@ class Server(Protocol):
     """A scheduler with its memory, and a model that answers at once."""
 
     def add(self, asked: Asked) -> None:
-        """Queue a request."""
+        """Queue a request, or refuse it."""
 
     def abort(self, name: str) -> None:
         """Forget a request, if it is there."""

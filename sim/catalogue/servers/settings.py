@@ -18,6 +18,7 @@ Backend = Literal["vllm", "sglang", "trtllm"]
 _DEFAULTS: dict[str, dict[str, Any]] = shipped_json("catalogue/servers/defaults.json")
 _COUNTS = (
     "max_seqs", "token_budget", "max_model_len", "block_tokens", "kv_tokens", "long_prefill_tokens",
+    "queued_tokens_limit",
 )  # fmt: skip
 _ORDERS = {"fcfs": "fcfs", "priority": "priority", "lpm": "longest-prefix"}
 _KV = {"auto": "", "bf16": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}
@@ -148,7 +149,10 @@ def _policies(given: Given) -> dict[str, Any]:
             settings[name] = _count(*given[name])
     if "kv_blocks" in given and "kv_tokens" not in settings:
         settings["kv_tokens"] = _count(*given["kv_blocks"]) * settings.get("block_tokens", 16)
-    for name in ("prefix_cache", "decide_ahead"):
+    if "active_seqs" in given:  # as few of those for which the runner has room
+        active = _count(*given["active_seqs"])
+        settings["max_seqs"] = min(active, settings.get("max_seqs", active))
+    for name in ("prefix_cache", "decide_ahead", "long_prefill_adaptive"):
         if name in given:
             settings[name] = not is_off(given[name][1])
     if "no_prefix_cache" in given:

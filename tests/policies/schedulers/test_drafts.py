@@ -208,9 +208,11 @@ def drafting(draw: st.DrawFn, most: int = 5, least: int = 1) -> PolicyConfig:
         decode_needs_free_block=False,
         recompute="all",
     )
-    if not config.prefix_cache and draw(st.booleans()):
-        groups = draw(st.sampled_from(["kept:7", "window:16", "full,chunk:24", "full,state"]))
-        config = config.changed(kv="grouped", kv_groups=groups)
+    if draw(st.booleans()):
+        forgets = ["kept:7", "full,state"] * (not config.prefix_cache)
+        groups = draw(st.sampled_from([*forgets, "window:16", "full,chunk:24"]))
+        plain = {"eviction": "lru", "host_cache_tokens": 0}
+        config = config.changed(kv="grouped", kv_groups=groups, **plain)
     return config
 
 

@@ -39,15 +39,18 @@ def test_a_command_line_in_full() -> None:
         "  --max-num-seqs 512 --max-num-batched-tokens 16K --max-model-len 32k --block-size=32 "
         "--no-enable-prefix-caching --gpu-memory-utilization 0.95 --kv-cache-dtype fp8_e4m3 "
         "--quantization fp8 --served-model-name a b --api-key k -O3 --enforce-eager "
-        "--hf-overrides '{\"a\": 1}' --scheduling-policy priority --no-async-scheduling  # two"
+        "--hf-overrides '{\"a\": 1}' --scheduling-policy priority --no-async-scheduling "
+        "--max-num-active-seqs 300 --max-num-queued-tokens 64k --long-prefill-token-threshold 512 "
+        "--long-prefill-token-threshold-adaptive  # two"
     )
     assert settings.backend == "vllm"
     assert settings.model == "RedHatAI/X-FP8"
     assert settings.memory_share == 0.95
     assert settings.formats == {"gemm": "fp8", "experts": "fp8", "kv": "fp8"}
     assert dict(settings.policies) == {
-        "max_seqs": 512, "token_budget": 16384, "max_model_len": 32000, "block_tokens": 32,
+        "max_seqs": 300, "token_budget": 16384, "max_model_len": 32000, "block_tokens": 32,
         "prefix_cache": False, "queue_order": "priority", "decide_ahead": False,
+        "queued_tokens_limit": 64000, "long_prefill_tokens": 512, "long_prefill_adaptive": True,
     }  # fmt: skip
     assert settings.notes == (
         "--optimization-level: compilation other than by default; not simulated",
