@@ -22,16 +22,53 @@ scheduled, first positions, preemptions, finished requests and free blocks of ev
 steps are decided ahead, the other side is `AsyncScheduler` behind a queue of two batches, as vLLM's
 engine drives it. Settings are drawn independently of each other: memories, budgets, groups of
 layers, prompts that share prefixes or repeat an answer while it runs, priorities, aborts, answers
-that stop, several answers. Of a workload that differs, the command prints the smallest one found
-that still does, and the size: steps, mean TTFT and mean TPOT in the step times of the profile
-`llama-3-8b-h100`.
+that stop, several answers, fewer active sequences than the runner has room for, adaptive thresholds
+of long prompts, limits of queued tokens (`AsyncLLM.check_admission`); with `--drafts` also drafts.
+vLLM 0.32 has no `max_num_partial_prefills` any more. Of a workload that differs, the command prints
+the smallest one found that still does, and the size: steps, mean TTFT and mean TPOT in the step
+times of the profile `llama-3-8b-h100`.
 """
+
+_SGLANG = """## SGLang
+
+The scheduler of SGLang 0.5.6 imports on a CPU once its modules of layers, models and distributed
+devices are stubs, as are `IPython` and `orjson`; it then decides on `RadixCache` and torch tensors
+without a GPU. No comparison is kept, since the preset `sglang` differs by design where memory or
+slots are short:
+"""
+_SGLANG_DIFFERS = [
+    (
+        "admits by the outputs that it expects: a share of `max_new_tokens`, which falls with each "
+        "decode and rises where one is retracted",
+        "`PrefillAdder.rem_total_tokens`", "admits where the prompt fits",
+    ),
+    (
+        "cuts the last prompt of a step where the chunk is full", "`PrefillAdder.add_one_req`",
+        "cuts none but the first",
+    ),
+    (
+        "learns of a free slot a decode later", "`Scheduler.update_running_batch`",
+        "at the next step",
+    ),
+    (
+        "retracts the shortest output, of equals the longest prompt",
+        "`ScheduleBatch.retract_decode`", "preempts the newest",
+    ),
+    ("keeps answers in its tree", "`RadixCache.cache_finished_req`", "keeps prompts"),
+    ("decides a step ahead", "`Scheduler.event_loop_overlap`", "in step"),
+]  # fmt: skip
 
 
 def conformance_page() -> str:
     """Return the page as Markdown."""
     versions: dict[str, dict[str, Any]] = json.loads(KEPT.read_text())
-    return "\n".join([_INTRODUCTION, *[_version(*item) for item in versions.items()]])
+    return "\n".join(
+        [_INTRODUCTION, *[_version(*item) for item in versions.items()], _SGLANG, _sglang()]
+    )
+
+
+def _sglang() -> str:
+    return table(("SGLang", "in its source", "preset `sglang`"), _SGLANG_DIFFERS)
 
 
 def _version(name: str, figures: dict[str, Any]) -> str:
@@ -39,6 +76,8 @@ def _version(name: str, figures: dict[str, Any]) -> str:
     measured = f"{figures['date']}, seeds {figures['seeds']}."
     parts = [f"## vLLM {name}", f"{measured} Steps count up to the first that differs."]
     parts.append("\n".join(figures["rows"]))
+    if "drafts" in figures:
+        parts += [f"With `--drafts`, seeds {figures['draft_seeds']}:", "\n".join(figures["drafts"])]
     if figures["differences"]:
         rows = [[one[key] for key in _COLUMNS] for one in figures["differences"]]
         parts += ["Workloads that differ, vLLM to ours:", table(_COLUMNS, rows)]

@@ -139,7 +139,9 @@ class GroupedKV(BlockPool):
         """Let decodes leave what is behind them and go on, pass by pass, in order of admission."""
         seqs = sorted(decodes, key=_ADMISSION)
         for _ in range(steps):
-            decodes.grant(1)
+            blocks = decodes.new_blocks(1)
+            decodes.granted_step += 1
+            decodes.grant(blocks)
             for seq in seqs:
                 tables, computed = self._tables[seq], decodes.before_pass(seq)
                 self._leave_behind(tables, computed)
@@ -260,14 +262,19 @@ class GroupedKV(BlockPool):
         return self.growing_groups * lockstep.new_blocks(steps)
 
     def _has_room_in_turn(self, lockstep: Lockstep, steps: int) -> bool:
-        """Return whether the members have room once each has left what is behind its window."""
+        """Return whether each member has room in its turn, once it left what is behind its window.
+
+        What those after it will leave does not help it.
+        """
         needed = self._spare(lockstep, steps) if self._spare_block else 0
-        for seq in lockstep:
+        for seq in sorted(lockstep, key=_ADMISSION):
             tables = self._tables[seq]
             granted = seq.base_computed_tokens - seq.joined_step + lockstep.granted_step
             self._leave_behind(tables, granted)
             needed += tables.new_blocks(granted + steps)
-        return needed <= self._available()
+            if needed > self._available():
+                return False
+        return True
 
     def _available(self) -> int:
         return self._free + len(self._cache.idle)

@@ -128,17 +128,26 @@ def main(
                 typer.echo("\n".join(differences[-1].values()))
                 del differences[-1]["smallest"]
         some = [random_workload(seed) for seed in range(first, first + min(workloads, 30))]
-        designs = [size(design, some, vllm.steps) for design in DESIGNS] if evidence else []
+        designs = (
+            [size(design, some, vllm.steps) for design in DESIGNS]
+            if evidence and not drafts
+            else []
+        )
     if record:
         recorded = json.loads(record.read_text()) if record.exists() else {}
         recorded |= {"vllm": vllm.version, "drafts" if drafts else "decisions": digests}
         record.write_text(json.dumps(recorded, indent=1) + "\n")
     if evidence:
         versions = json.loads(evidence.read_text()) if evidence.exists() else {}
-        versions[vllm.version] = {
-            "date": date.today().isoformat(), "seeds": f"{first} to {first + workloads - 1}",
-            "rows": [*by_mode(found)], "differences": differences, "designs": designs,
-        }  # fmt: skip
+        seeds = f"{first} to {first + workloads - 1}"
+        kept = versions.setdefault(vllm.version, {})
+        if drafts:
+            kept |= {"drafts": [*by_mode(found)], "draft_seeds": seeds}
+        else:
+            kept |= {
+                "date": date.today().isoformat(), "seeds": seeds, "rows": [*by_mode(found)],
+                "differences": differences, "designs": designs,
+            }  # fmt: skip
         evidence.write_text(json.dumps(versions, indent=1) + "\n")
     typer.echo(f"vLLM {vllm.version}")
     typer.echo("\n".join(by_mode(found)))
