@@ -113,12 +113,10 @@ class GroupedKV(BlockPool):
         needed = self._growth(lockstep, steps)
         if self._spare_block:
             needed += self._spare(lockstep, steps)
-        drafted = isinstance(lockstep, DraftedDecodes)
-        if needed > self._available() and (drafted or not self._has_room_in_turn(lockstep, steps)):
-            return False
         if isinstance(lockstep, DraftedDecodes):
-            self._grow_by_passes(lockstep, steps)
-            return True
+            return needed <= self._available() and self._grow_by_passes(lockstep, steps)
+        if needed > self._available() and not self._has_room_in_turn(lockstep, steps):
+            return False
         lockstep.granted_step += steps
         granted = lockstep.granted_step
         due: list[tuple[int, int, int, Sequence]] = []
@@ -135,18 +133,18 @@ class GroupedKV(BlockPool):
                 heappush(due, (step, admission, order, seq))
         return True
 
-    def _grow_by_passes(self, decodes: DraftedDecodes, steps: int) -> None:
+    def _grow_by_passes(self, decodes: DraftedDecodes, steps: int) -> bool:
         """Let decodes leave what is behind them and go on, pass by pass, in order of admission."""
-        seqs = sorted(decodes, key=_ADMISSION)
         for _ in range(steps):
             blocks = decodes.new_blocks(1)
             decodes.granted_step += 1
             decodes.grant(blocks)
-            for seq in seqs:
+            for seq in sorted(decodes, key=_ADMISSION):
                 tables, computed = self._tables[seq], decodes.before_pass(seq)
                 self._leave_behind(tables, computed)
                 self._grant(seq, tables, computed + decodes.reach)
                 self._name(seq, tables, computed + 1)
+        return True
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
         """Share the full blocks, and copy a partly filled last one, or what is kept in place."""
@@ -262,10 +260,7 @@ class GroupedKV(BlockPool):
         return self.growing_groups * lockstep.new_blocks(steps)
 
     def _has_room_in_turn(self, lockstep: Lockstep, steps: int) -> bool:
-        """Return whether each member has room in its turn, once it left what is behind its window.
-
-        What those after it will leave does not help it.
-        """
+        """Return whether each has room in its turn; what those after it leave comes too late."""
         needed = self._spare(lockstep, steps) if self._spare_block else 0
         for seq in sorted(lockstep, key=_ADMISSION):
             tables = self._tables[seq]
