@@ -1,5 +1,18 @@
-"""``python -m servetwin``: the command line."""
+"""The command line: ``servetwin``, and ``python -m servetwin``."""
 
-from servetwin.app.cli import main
+import signal
 
-main()
+
+def main() -> None:
+    """Run a command; Ctrl-C while it is imported ends it without a traceback."""
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from servetwin.app.cli import main as run
+
+    signal.signal(signal.SIGINT, handler)
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -24,6 +24,7 @@ MOST_RATIO = 100
 """Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
 _FREE_UNPACKED_BYTES = 2**24
 _GZIP_MAGIC = b"\x1f\x8b"
+_UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _REASONS = {FileNotFoundError: "no such file", IsADirectoryError: "a directory, not a trace file"}
 _KINDS = {
     stat.S_IFIFO: "a pipe, not a file",
@@ -110,8 +111,10 @@ def open_bytes(path: Path) -> Iterator[BufferedReader | gzip.GzipFile]:
     try:
         require_file(path)
         with path.open("rb") as raw:
-            zipped = raw.peek(2)[:2] == _GZIP_MAGIC
-            yield _BoundedGzip(raw, path) if zipped else raw
+            magic = raw.peek(2)[:2]
+            if magic in _UTF_16_MARKS:
+                raise TraceError(f"{path}: text in UTF-16; save it as UTF-8 (Excel: CSV UTF-8)")
+            yield _BoundedGzip(raw, path) if magic == _GZIP_MAGIC else raw
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise TraceError(f"{path}: the gzip data are truncated or damaged ({error})") from None
     except OSError as error:

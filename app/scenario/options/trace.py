@@ -89,7 +89,10 @@ class TraceOptions(TraceShape):
             with NamedTemporaryFile() as file:
                 copyfileobj(sys.stdin.buffer, file)
                 file.flush()
-                trace = replace(self, path=Path(file.name)).read()
+                try:
+                    trace = replace(self, path=Path(file.name)).read()
+                except TraceError as error:
+                    raise TraceError(str(error).replace(file.name, "standard input")) from None
             return replace(trace, source="standard input")
         has_window = self.start_s is not None or self.end_s is not None
         trace = read_first(
