@@ -176,7 +176,7 @@ def _candidate(query: _Query, gpu: str, layout: Layout, budget: int | None = Non
 def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
     candidate, trace, options = planned.candidate, query.question.trace, query.options
     layout, servers = candidate.layout, planned.at.count + options.spares
-    gpus, capacity = servers * layout.devices, planned.capacity
+    gpus, limiting = servers * layout.devices, planned.limiting
     cost = query.prices.per_hour({gpu: gpus})
     tokens_per_h = 3600 * trace.rate_per_s * sum(r.total_tokens for r in trace) / len(trace)
     problem = f"{gpus} GPUs with the spares" if gpus > options.most_gpus else ""
@@ -186,8 +186,8 @@ def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
     return PlannedDeployment(
         gpu, problem, 1 - planned.at.factor, servers, gpus, str(layout), cost,
         1e6 * cost / tokens_per_h if cost is not None and tokens_per_h else None,
-        capacity.rate_per_s if capacity else None,
-        capacity.limiting.resource if capacity else None, candidate.scenario.profile.origin,
+        planned.capacity_per_s, limiting.resource if limiting else None,
+        candidate.scenario.profile.origin,
         start.text, start.manifest(gpu, layout.devices, servers), start.deployment(gpu),
     )  # fmt: skip
 

@@ -17,6 +17,8 @@ from servetwin.workloads.errors import ServetwinError
 
 _HEADS = ("GPUs", "split", "per hour", "per M tokens", "holds up to", "at the load", "step times")
 
+_BRACKETS = "In brackets: 90 % of other traffic of this kind, step times as uncertain as they are."
+
 
 def print_plan(
     load: TraceOptions, model: str, slo: str, attainment: float, options: PlanOptions
@@ -46,7 +48,7 @@ def plan_lines(answer: Plan) -> list[str]:
     first = f"{answer.model} on {best.gpus:,} x {best.gpu}, {cost}: {load}"
     table = table_lines(_HEADS, [_cells(answer, row) for row in rows], "<")
     problems = [f"{row.gpu}: {row.problem}" for row in answer.rows if row.problem]
-    texts = [*problems, f"Prices: {LISTED['about']}; yours with --price."]
+    texts = [*problems, _BRACKETS, f"Prices: {LISTED['about']}; yours with --price."]
     return [
         *wrap(first, WIDTH), "", *table, "",
         *(line for row in rows for line in (_limit(row), f"  {row.command}")), "",

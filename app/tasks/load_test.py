@@ -8,12 +8,7 @@ import typer
 
 from servetwin.app.command import print_result
 from servetwin.app.reports.claims import render_gate
-from servetwin.app.reports.load_test import (
-    LoadTestReport,
-    compared,
-    complaint,
-    run_rows,
-)
+from servetwin.app.reports.load_test import LoadTestReport, compared, complaint, run_rows
 from servetwin.app.reports.progress import saved
 from servetwin.app.scenario.options.endpoint import endpoint_line
 from servetwin.app.scenario.options.load_test import LoadTestOptions

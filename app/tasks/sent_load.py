@@ -37,11 +37,7 @@ class LoadTest:
             write_trace(with_an_output(self.trace), self.folder / "trace.jsonl")
         watch = ServerWatch(endpoint.base_url, insecure=endpoint.insecure)
         scenario = {"seed": self.load.seed, "load": self.load.record()}
-        with (
-            watch,
-            live_file(self.live) as show,
-            Journal(self.folder, scenario) as journal,
-        ):
+        with watch, live_file(self.live) as show, Journal(self.folder, scenario) as journal:
             run = self._send(endpoint, show, journal)
         run.as_csv = self.load.csv
         run.scenario |= scenario

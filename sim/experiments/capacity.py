@@ -31,6 +31,7 @@ from servetwin.sim.experiments.search import bisect_rate, crossing_rate
 from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
 from servetwin.sim.records.metrics import LIMITED, SLO, figure, margins
 from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.protocol import FloatArray
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.workloads.errors import PolicyError, TraceError
 from servetwin.workloads.generators.resampled import Resampling
@@ -76,8 +77,12 @@ class SLOTarget:
 
         It is positive where the target is missed.
         """
-        needed = ceil(self.attainment * len(run.requests) - 1e-9)
-        nearest = np.partition(margins(run.requests, self.slo), needed - 1)[needed - 1]
+        return self.excess_of(margins(run.requests, self.slo))
+
+    def excess_of(self, margins: FloatArray) -> float:
+        """Return the excess of requests with these largest latencies over limits."""
+        needed = ceil(self.attainment * len(margins) - 1e-9)
+        nearest = np.partition(margins, needed - 1)[needed - 1]
         return log(nearest) if nearest > 0 else -inf
 
 
@@ -176,7 +181,7 @@ def find_capacity(
     pairs: list[tuple[float, float]] = []
     if bracket.holds_per_s:
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
-        slope = _slope(by_rate, bracket.holds_per_s)
+        slope = slope_near({one.rate_per_s: one.excess for one in by_rate}, bracket.holds_per_s)
         job = _DrawnSearch(draws, scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
         pairs = replications.map(_draw_capacity, job)
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in pairs])
@@ -214,12 +219,12 @@ def _simulate_rate(
     return TriedRate(rate_per_s, shares, summary, target.excess(run), limiting)
 
 
-def _slope(tried: Sequence[TriedRate], rate_per_s: float) -> float:
-    """Return how much the excess grows with the logarithm of the rate near ``rate_per_s``."""
+def slope_near(excess: Mapping[float, float], rate_per_s: float) -> float:
+    """Return how much the excess, by rate, grows with the logarithm of the rate near a rate."""
     near = [
-        (log(one.rate_per_s / rate_per_s), one.excess)
-        for one in tried
-        if abs(log(one.rate_per_s / rate_per_s)) < _NEAR and abs(one.excess) < inf
+        (log(rate / rate_per_s), value)
+        for rate, value in excess.items()
+        if abs(log(rate / rate_per_s)) < _NEAR and abs(value) < inf
     ]
     if len(near) < 2:
         return 1.0

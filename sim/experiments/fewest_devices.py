@@ -3,22 +3,34 @@
 Every layout is searched on a part of the trace, the smallest first, and none beyond the devices of
 the best so far. Two bounds spare searches: by the peaks of the data sheet a number of servers is
 too small (``least_servers``), or not even requests that come alone keep the limits (``alone``).
-The best layout is varied, then searched on the whole trace; last comes its capacity.
+The best layout is varied, then counted on the whole trace; its capacity takes few simulations. The
+interval has two causes: other traffic (blocks of the trace, drawn anew: Künsch, "The jackknife and
+the bootstrap for general stationary observations", 1989; its effect on latencies becomes one on the
+rate by the slope between the simulations), and engines with step times of their own on the part.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from functools import cached_property, partial
+from math import ceil, exp, hypot, log
+
+import numpy as np
 
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.experiments import how_many
-from servetwin.sim.experiments.capacity import Capacity, Replications, SLOTarget, find_capacity
+from servetwin.sim.experiments.capacity import Draws, SLOTarget, slope_near
 from servetwin.sim.experiments.fleet import Replicas, times
-from servetwin.sim.experiments.predict import run_once
+from servetwin.sim.experiments.predict import Interval, is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.search import crossing_rate
+from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
+from servetwin.sim.records.metrics import margins
+from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.roofline.server import RooflineServer, least_token_s
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.generators.resampled import Resampling
+from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 
@@ -26,8 +38,14 @@ WIDTHS = (1, 2, 4, 8)
 """Devices of a machine that a server may take."""
 _PART, _ALONE = 2000, 300
 """Requests on which layouts are compared, and which come alone."""
+_PIECES, _BLOCKS, _DRAWS = 20, 24, 300
 _APART_S = 1e5
-_PRECISION = 0.04
+_SLOPE = 2.0
+"""About how much the logarithm of latencies grows with that of the load near the target."""
+_SURE = 1.645
+"""Standard deviations on either side that contain 90 %."""
+_LEAST = 0.1
+"""Of a load, where it is not known, and of latencies over limits."""
 _NEARLY = 0.9
 """Of as many devices, another choice must leave latencies this much lower."""
 
@@ -41,7 +59,7 @@ class Candidate:
     scenario: Scenario
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanQuestion:
     """The target of every kind of device, and the ``most`` devices."""
 
@@ -49,20 +67,44 @@ class PlanQuestion:
     target: SLOTarget
     most: int
     seed: int = 0
-    replications: int = 4
+    replications: int = 6
+
+    @cached_property
+    def part(self) -> Trace:
+        """The part on which layouts are compared, at the rate of the whole trace.
+
+        Pieces of all loads, from the calmest to the busiest, stand for the tail as the whole does.
+        """
+        trace, rate_per_s = self.trace, self.trace.rate_per_s
+        size = max(_PART, 10 * how_many.least_requests(self.target.attainment)) // _PIECES
+        if len(trace) <= size * _PIECES or not rate_per_s:
+            return trace
+        if any(request.parent_ids for request in trace):
+            return at_rate(limit(trace, size * _PIECES), rate_per_s)
+        starts = range(0, len(trace) - size + 1, size)
+        by_load = sorted((trace.requests[first : first + size] for first in starts), key=_load)
+        part, end_s = list[Request](), 0.0
+        for number in range(_PIECES):
+            piece = by_load[(2 * number + 1) * len(by_load) // (2 * _PIECES)]
+            later_s = end_s + 1 / rate_per_s - piece[0].arrival_s
+            part += [replace(one, arrival_s=one.arrival_s + later_s) for one in piece]
+            end_s = part[-1].arrival_s
+        return at_rate(trace.replaced(part, f"{_PIECES} pieces of {size}"), rate_per_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """As many servers of ``candidate`` as ``at`` says, and whether they hold the target.
 
-    ``capacity`` is theirs together; None where they miss the target, and for a trace without a
-    rate. ``alone``: not even requests that come alone hold it.
+    ``capacity_per_s`` is theirs together, with the interval of 90 %, ``limiting`` what limits it;
+    None where they miss the target, and for a trace without a rate. ``alone``: not even requests
+    that come alone hold it.
     """
 
     candidate: Candidate
     at: how_many.TriedCount
-    capacity: Capacity | None = None
+    capacity_per_s: Interval | None = None
+    limiting: Limiting | None = None
     alone: bool = False
 
     @property
@@ -105,56 +147,86 @@ def fewest_devices(
     Raises ``TraceError`` for a trace that is too short to tell, and ``PolicyError`` where all
     candidates need more devices by the peaks of their data sheets.
     """
-    trace, best, missed = question.trace, None, list[Planned]()
-    part = _part(question)
+    best, missed = None, list[Planned]()
     for candidate in sorted(candidates, key=lambda one: one.layout.devices):
-        best = _better(question, part, candidate, best, missed)
+        best = _better(question, candidate, best, missed)
     for candidate in variants(best.candidate) if best else ():
-        best = _better(question, part, candidate, best, missed)
-    if best and part is not trace:
-        best = _searched(question, trace, best, question.most, missed)
+        best = _better(question, candidate, best, missed)
+    if best and question.part is not question.trace:
+        best = _searched(question, question.trace, best, question.most, missed)
     if not (best or missed):
         raise PolicyError(f"peak FLOP/s alone demand more than {question.most} devices")
     if best is None:
         return min(missed, key=lambda one: (one.alone, one.at.factor))
-    if not trace.rate_per_s:
-        return best
-    servers, draws = times(best.candidate.scenario, best.at.count), question.replications
-    capacity = find_capacity(
-        trace, servers, question.target, seed=question.seed, precision=_PRECISION,
-        replications=Replications(draws), known_per_s=trace.rate_per_s,
-    )  # fmt: skip
-    return replace(best, capacity=capacity)
+    return _with_capacity(question, best) if question.trace.rate_per_s else best
 
 
-def _part(question: PlanQuestion) -> Trace:
-    """Return the part on which layouts are compared, at the rate of the whole trace."""
-    trace, rate_per_s = question.trace, question.trace.rate_per_s
-    most = max(_PART, 10 * how_many.least_requests(question.target.attainment))
-    cut = len(trace) > most and rate_per_s
-    return at_rate(limit(trace, most), rate_per_s) if cut else trace
+def _with_capacity(question: PlanQuestion, best: Planned) -> Planned:
+    """Return the servers with the capacity of the whole trace, and its interval."""
+    from scipy.special import stdtrit
+
+    trace, target, runs = question.trace, question.target, list[Run]()
+    tried = {trace.rate_per_s: log(best.at.factor or _LEAST)}
+    servers = times(best.candidate.scenario, best.at.count)
+
+    def excess(rate_per_s: float) -> float:
+        runs.append(run_once(at_rate(trace, rate_per_s), servers, seed=question.seed))
+        return tried.setdefault(rate_per_s, target.excess(runs[-1]))
+
+    guess_per_s = trace.rate_per_s * max(best.at.factor, _LEAST) ** (-1 / _SLOPE)
+    most_per_s = trace.rate_per_s / (best.at.load or _LEAST)
+    rate_per_s = crossing_rate(excess, guess_per_s, _SLOPE, most_per_s)
+    settings, run = servers.policies.as_dict(), runs[-1]
+    pressed = find_bottleneck(run, settings, servers.policies.kv_tokens)
+    limiting = limiting_resource(run, pressed, settings, target.slo)
+    width, engines = 0.0, question.replications
+    if engines:
+        blocks = np.array_split(margins(run.requests, target.slo), min(_BLOCKS, len(trace)))
+        rng = np.random.default_rng(question.seed)
+        numbers = rng.integers(len(blocks), size=(_DRAWS, len(blocks)))
+        traffic = [target.excess_of(np.concatenate([blocks[n] for n in row])) for row in numbers]
+        draws = Draws(Resampling(question.part), question.seed, is_outside(run))
+        of_traffic = float(np.std(np.clip(traffic, -1, 1))) / slope_near(tried, rate_per_s)
+
+        def engine_excess(number: int, rate_per_s: float) -> float:
+            return target.excess(draws.run(number, at_rate(question.part, rate_per_s), servers))
+
+        others = [
+            crossing_rate(partial(engine_excess, number + 1), rate_per_s, _SLOPE, 4 * rate_per_s)
+            for number in range(engines)
+        ]
+        width = hypot(_SURE * of_traffic, float(np.std(np.log(others)) * stdtrit(engines, 0.95)))
+    interval = Interval(rate_per_s, rate_per_s * exp(-width), rate_per_s * exp(width))
+    return replace(best, capacity_per_s=interval, limiting=limiting)
+
+
+def _load(piece: Sequence[Request]) -> float:
+    """Return minus the seconds per token of a prompt, the more the busier."""
+    return (piece[0].arrival_s - piece[-1].arrival_s) / sum(r.prompt_tokens for r in piece)
 
 
 def _better(
-    question: PlanQuestion,
-    part: Trace,
-    candidate: Candidate,
-    best: Planned | None,
-    missed: list[Planned],
+    question: PlanQuestion, candidate: Candidate, best: Planned | None, missed: list[Planned]
 ) -> Planned | None:
-    """Return the better of a candidate and the best so far; bounds may spare its search."""
-    most = best.devices if best else question.most
+    """Return the better of a candidate and the best so far; bounds may spare its search.
+
+    So may a simulation of as many devices as the best has.
+    """
+    part, most = question.part, best.devices if best else question.most
     if least_servers(part, candidate.scenario) * candidate.layout.devices > most:
         return best
     lonely = alone(question, candidate.scenario)
     if not lonely.holds:
         missed.append(Planned(candidate, lonely, alone=True))
         return best
-    one = _searched(question, part, Planned(candidate, lonely), most, missed)
-    if one is None or best is None:
-        return one or best
-    is_better = one.devices < best.devices or one.at.factor < _NEARLY * best.at.factor
-    return one if is_better else best
+    if best:
+        count = most // candidate.layout.devices
+        run = run_once(part, times(candidate.scenario, count), seed=question.seed)
+        lonely = how_many.tried_count(count, run, question.target)
+        is_as_large = most % candidate.layout.devices == 0
+        if not lonely.holds or (is_as_large and lonely.factor >= _NEARLY * best.at.factor):
+            return best
+    return _searched(question, part, Planned(candidate, lonely), most, missed) or best
 
 
 def alone(question: PlanQuestion, scenario: Scenario) -> how_many.TriedCount:
@@ -171,8 +243,10 @@ def _searched(
 ) -> Planned | None:
     """Return the fewest servers of a candidate; None where ``most`` devices miss the target."""
     servers = most // start.candidate.layout.devices
-    counts = how_many.CountQuestion(question.target, servers, question.seed)
-    result = how_many.search(Replicas(trace, start.candidate.scenario), counts, start.at.count)
+    counts = how_many.CountQuestion(question.target, servers, question.seed, one_more=False)
+    load = None if start.at.load is None else start.at.load * start.at.count
+    replicas = Replicas(trace, start.candidate.scenario, load)
+    result = how_many.search(replicas, counts, start.at.count)
     if result.missed and not result.held:
         missed.append(replace(start, at=result.missed))
     return replace(start, at=result.held) if result.held else None

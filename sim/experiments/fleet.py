@@ -32,10 +32,14 @@ UNKNOWN = "server"
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """How many times the servers of ``scenario``, for the arrivals of ``trace`` as they are."""
+    """How many times the servers of ``scenario``, for the arrivals of ``trace`` as they are.
+
+    ``known_load`` at a count of 1 spares the simulation of ``load``.
+    """
 
     trace: Trace
     scenario: Scenario
+    known_load: float | None = None
     more_holds: ClassVar[bool] = True
     """Whether a target that holds at a count holds at larger ones, else at smaller ones."""
 
@@ -57,8 +61,8 @@ class Replicas:
         if not self.trace.timed:
             raise TraceError(f"{self.trace.source}: no arrival times; give a rate, --rate R")
         follows = self.scenario.cluster.closed_loop is not False and form_a_loop(self.trace)
-        if follows or not self.trace.rate_per_s:
-            return None
+        if follows or not self.trace.rate_per_s or self.known_load is not None:
+            return self.known_load
         run = simulate(all_at_once(self.trace), admitting_all(times(self.scenario, 1)))
         return self.trace.rate_per_s / completions_per_s(run, self.trace.source)
 

@@ -42,13 +42,15 @@ _FULL = 1 + 1e-9
 class CountQuestion:
     """The target of every candidate; ``most`` is the largest count that is tried.
 
-    Counts of users differ by ``precision`` at the end, a share of the lower one.
+    Counts of users differ by ``precision`` at the end, a share of the lower one. ``one_more`` of
+    replicas is tried, so that the answer has a neighbour on either side.
     """
 
     target: SLOTarget
     most: int = MOST
     seed: int = 0
     precision: float = 0.01
+    one_more: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +159,15 @@ def how_many(
 
 
 def search(counted: ScaledScenario, question: CountQuestion, guess: int = 1) -> CountSearch:
-    """Search on the trace as it is, with the fitted step times, from ``guess`` or the load on.
-
-    Of replicas one more is tried, so that the answer has a neighbour on either side.
-    """
+    """Search on the trace as it is, with the fitted step times, from ``guess`` or the load on."""
 
     def simulate(trace: Trace, scenario: Scenario) -> Run:
         return run_once(trace, scenario, seed=question.seed)
 
     tries = _Tries(counted, question, simulate)
     first = tries.search(max(guess, ceil((tries.load or 0.0) / _FULL)))
-    if (count := first.count) and counted.more_holds and count < question.most:
+    more = question.one_more and counted.more_holds
+    if more and (count := first.count) and count < question.most:
         tries.at(count + 1)
     return tries.so_far(first.turning)
 

@@ -61,14 +61,9 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
         api = replace(api, request_s=measured.request_s)
     acceptance = profile.acceptance
     return simulate(
-        trace,
-        scheduler,
-        step_time,
-        noise=noise,
-        recorder=Recorder(api),
-        macro=pace is None,
+        trace, scheduler, step_time, noise=noise, recorder=Recorder(api), macro=pace is None,
         verifier=None if acceptance is None else Verifier(acceptance, streams[2]),
-    )
+    )  # fmt: skip
 
 
 class ScaledStepTime:

@@ -199,34 +199,21 @@ def replicate(
     recorder = recorder or Recorder(scenario.profile.api.model())
     if len(scenario.replicas()) > 1 or closed_loop:
         run = simulate_cluster(
-            trace,
-            _pools(scenario, models),
-            RouterConfig(cluster.router, cluster.staleness_s),
-            RouterConfig(cluster.decode_router, cluster.staleness_s),
-            _link(scenario),
-            recorder=recorder,
-            closed_loop=closed_loop,
-            fail_fast=cluster.fail_fast,
-            macro=macro,
-            seed=noise_seed.generate_state(4).tolist(),
-            on_arrival=on_arrival,
-            build=build,
-            share=share,
-        )
+            trace, _pools(scenario, models), RouterConfig(cluster.router, cluster.staleness_s),
+            RouterConfig(cluster.decode_router, cluster.staleness_s), _link(scenario),
+            recorder=recorder, closed_loop=closed_loop, macro=macro, on_arrival=on_arrival,
+            seed=noise_seed.generate_state(4).tolist(), build=build, share=share,
+        )  # fmt: skip
     else:
         scheduler = build(scenario.policies)
         fit = scenario.profile.step_time(scheduler.memory.layout)
         acceptance = scenario.profile.acceptance
+        noise = StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed))
         run = simulate(
-            trace,
-            scheduler,
-            models[0],
-            noise=StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed)),
-            macro=macro,
-            recorder=recorder,
+            trace, scheduler, models[0], noise=noise, macro=macro, recorder=recorder,
             on_arrival=on_arrival,
             verifier=None if acceptance is None else Verifier(acceptance, draft_seed),
-        )
+        )  # fmt: skip
     if closed_loop:
         run.requests = with_tasks(run.requests, trace)
     for replica, server in enumerate(scenario.replicas()):

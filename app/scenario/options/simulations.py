@@ -233,8 +233,8 @@ class PlanOptions(ParallelOptions):
     """Most that all GPUs may cost per hour."""
     spares: Annotated[int, Option(max=1000)] = 0
     """Servers beside those that hold the SLO, for when some fail."""
-    replications: Annotated[int, Option(min=0, max=MOST_REPLICATIONS)] = 4
-    """Draws behind the interval of a capacity; 0 for none."""
+    replications: Annotated[int, Option(min=0, max=MOST_REPLICATIONS)] = 6
+    """Engines drawn for the interval of a capacity; 0 for none."""
     out: Annotated[Path | None, Option(metavar="DIR")] = None
     """Folder for a manifest of Kubernetes for each kind of GPU."""
     overwriting: Overwriting = KEEP

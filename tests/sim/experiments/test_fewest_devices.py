@@ -1,10 +1,15 @@
 """The search for the fewest devices: against an exhaustive one, and at loads beside the plan."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.layout import Layout
+from servetwin.sim.experiments import fewest_devices as fewest_devices_module
+from servetwin.sim.experiments import how_many
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.fewest_devices import (
     Candidate,
@@ -16,8 +21,10 @@ from servetwin.sim.experiments.fleet import Replicas, times
 from servetwin.sim.experiments.how_many import CountQuestion, search
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.reading import sample_trace
+from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 
 MODEL = "qwen3-14b"
@@ -66,8 +73,8 @@ def test_the_limit_holds_below_the_planned_capacity_and_not_above() -> None:
     asked = question(SLO(ttft_s=0.3, tpot_s=0.1), requests=240)
     planned = fewest_devices(asked, candidates("l40s"))
     assert planned.at.holds
-    assert planned.capacity is not None
-    capacity = planned.capacity.rate_per_s
+    assert planned.capacity_per_s is not None
+    capacity = planned.capacity_per_s
     assert capacity.low <= capacity.value <= capacity.high
     assert capacity.value >= asked.trace.rate_per_s
     servers = times(planned.candidate.scenario, planned.at.count)
@@ -94,6 +101,32 @@ def test_too_few_devices_are_told_by_the_nearest_miss() -> None:
     missed = fewest_devices(question(SLO(ttft_s=0.5), 400.0, most=2), candidates("l40s"))
     assert not missed.at.holds
     assert not missed.alone
+
+
+def test_a_long_trace_takes_few_simulations_of_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample = sample_trace().requests
+    requests = [
+        replace(sample[n % len(sample)], request_id=str(n), arrival_s=n / RATE_PER_S)
+        for n in range(4000)
+    ]
+    trace = sample_trace().replaced(requests, "many times over")
+    long = PlanQuestion(trace, SLOTarget(SLO(ttft_s=0.5, tpot_s=0.1), 0.95), 12, replications=2)
+    simulated = list[int]()
+
+    def counted(trace: Trace, *rest: Any, **settings: Any) -> Run:
+        simulated.append(len(trace))
+        return run_once(trace, *rest, **settings)
+
+    for module in (fewest_devices_module, how_many):
+        monkeypatch.setattr(module, "run_once", counted)
+    planned = fewest_devices(long, candidates("h100"))
+    assert planned.capacity_per_s is not None
+    low, high = planned.capacity_per_s.low, planned.capacity_per_s.high
+    assert planned.capacity_per_s.value / 3 < low < planned.capacity_per_s.value < high
+    assert len(long.part) == 2000
+    assert long.part.rate_per_s == pytest.approx(trace.rate_per_s)
+    assert simulated.count(len(trace)) <= 6
+    assert sum(simulated) <= 8 * len(trace)
 
 
 def test_layouts_fill_one_machine_at_most_and_experts_have_their_own() -> None:
