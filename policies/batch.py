@@ -15,14 +15,14 @@ class ScheduledSequence(NamedTuple):
     """The share of one sequence in a step.
 
     Positions ``start .. start + tokens - 1`` are computed and stored. ``padding`` further rows
-    are computed and thrown away (static batching). ``samples`` says whether the step yields a
+    are computed and thrown away (static batching). ``yields_token`` says whether the step yields a
     token of this sequence, or ends a prompt that yields none (``Batch.prompt_token``).
     """
 
     seq: Sequence
     start: int
     tokens: int
-    samples: bool
+    yields_token: bool
     padding: int = 0
 
     @property
@@ -137,7 +137,7 @@ class Batch:
         """The sequences of entries that sample, in the order of the entries."""
         seqs = [] if self.lockstep is None else list(self.lockstep)
         if self.chunks:
-            seqs += [entry.seq for entry in self.chunks if entry.samples]
+            seqs += [entry.seq for entry in self.chunks if entry.yields_token]
         return seqs
 
     def __len__(self) -> int:
@@ -147,7 +147,7 @@ class Batch:
     def add_chunk(self, seq: Sequence, limit: int) -> int:
         """Add the next positions of a prompt, at most ``limit``; return how many they are.
 
-        The last of them samples.
+        The last of them yields a token.
         """
         start = seq.base_computed_tokens
         total = seq.prompt_tokens + seq.base_generated_tokens

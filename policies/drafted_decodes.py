@@ -17,7 +17,7 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.policies.lockstep import Growth, Lockstep
+from servetwin.policies.lockstep import GrowingMemory, Lockstep
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
@@ -45,9 +45,9 @@ class DraftedDecodes(Lockstep):
     )  # fmt: skip
 
     def __init__(
-        self, rows: int, room: Growth | None = None, size: int = 1, slots: int = 0
+        self, rows: int, memory: GrowingMemory | None = None, size: int = 1, slots: int = 0
     ) -> None:
-        super().__init__(block_tokens=1, room=room)
+        super().__init__(block_tokens=1, memory=memory)
         self.rows, self.reach = rows, rows + slots
         self._size = size
         """Tokens of a block."""
@@ -70,7 +70,7 @@ class DraftedDecodes(Lockstep):
         """Tokens that came out since, of foreseen members."""
         self._sums: dict[OfPasses, PassSums] = {}
         """By function, as far as they were asked for."""
-        if room is not None:
+        if memory is not None:
             self._sums[self._pass_blocks] = self._needed
 
     def join(self, seq: Sequence) -> None:
@@ -83,7 +83,7 @@ class DraftedDecodes(Lockstep):
         self.context_tokens += seq.base_computed_tokens
         seq.lockstep = self
         seq.joined_step = self.steps
-        self._held_blocks += seq.held_blocks
+        self._held_blocks += seq.held.blocks
         self.unjudged.append(seq)
 
     def set_schedule(self, seq: Sequence, tokens_by_pass: IntArray) -> None:
@@ -156,7 +156,7 @@ class DraftedDecodes(Lockstep):
         """Note that members took so many blocks up to ``granted_step``."""
         self._held_blocks += blocks
         for seq in self.unjudged:
-            seq.held_blocks = self._blocks(seq.base_computed_tokens + self.reach)
+            seq.held.blocks = self._blocks(seq.base_computed_tokens + self.reach)
 
     def new_blocks(self, steps: int) -> int:
         """Return the blocks that members lack for ``steps`` passes beyond the granted ones."""
@@ -168,7 +168,7 @@ class DraftedDecodes(Lockstep):
     def granted_tokens(self, seq: Sequence) -> int:
         """Return the positions for which a member has KV memory: as many as its last pass used."""
         if self.granted_step <= seq.joined_step or seq not in self._schedules:
-            return seq.held_blocks * self._size
+            return seq.held.blocks * self._size
         before = self._tokens_after(seq, self.granted_step - 1)
         return seq.base_computed_tokens + before + self.reach
 
@@ -210,8 +210,8 @@ class DraftedDecodes(Lockstep):
         ended = []
         for seq in self.unjudged:
             tokens = self.coming(seq, 1)
-            if self._room is not None:
-                self._room.commit(seq, seq.base_computed_tokens + min(tokens, 1))
+            if self._memory is not None:
+                self._memory.commit(seq, seq.base_computed_tokens + min(tokens, 1))
             seq.base_computed_tokens += tokens
             seq.base_generated_tokens += tokens
             self._bases += tokens
@@ -256,11 +256,11 @@ class DraftedDecodes(Lockstep):
         return tokens_by_pass[self.steps - seq.joined_step : _passes(seq, tokens_by_pass)]
 
     def _take_out(self, seq: Sequence) -> None:
-        if self._room is not None:
-            seq.held_blocks = self._blocks(self.granted_tokens(seq))
-            self._held_blocks -= seq.held_blocks
-            if known := self.known_tokens(seq):
-                self._room.commit(seq, known)
+        if self._memory is not None:
+            seq.held.blocks = self._blocks(self.granted_tokens(seq))
+            self._held_blocks -= seq.held.blocks
+            if self._memory.shares_prefixes and (known := self.known_tokens(seq)):
+                self._memory.commit(seq, known)
         self._bases -= seq.base_computed_tokens
         super()._take_out(seq)
         self._schedules.pop(seq, None)

@@ -210,7 +210,7 @@ class InvariantChecked:
             self._check_entry(entry, place < drafted)
 
     def _check_entry(self, entry: ScheduledSequence, drafted: bool) -> None:
-        seq, start, tokens, samples, padding = entry
+        seq, start, tokens, yields_token, padding = entry
         if tokens + padding < 1:
             self._fail(POSITIONS, seq, "its entry computes nothing")
         computed = seq.computed_tokens
@@ -220,10 +220,10 @@ class InvariantChecked:
         last = end
         if drafted:  # they are behind its last position, or a block is behind all of its tokens
             last = start + self._config.prompt_token
-        if tokens and samples != (last == seq.total_tokens):
-            self._fail(POSITIONS, seq, "it samples before its last position, or not at it")
+        if tokens and yields_token != (last == seq.total_tokens):
+            self._fail(POSITIONS, seq, "it yields a token before its last position, or not at it")
         size = self._room_unit
-        room = seq.held_blocks * size if size else seq.region_tokens
+        room = seq.held.blocks * size if size else seq.held.region_tokens
         if size and end > room:  # a decode, which grows
             room = len(self.memory.table(seq, end)) * size
         if end > room:

@@ -17,8 +17,10 @@ ALWAYS = 1 << 62
 """More steps than any run has."""
 
 
-class Growth(Protocol):
+class GrowingMemory(Protocol):
     """Where members take room for their next positions."""
+
+    shares_prefixes: bool
 
     def grow(self, lockstep: "Lockstep", steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
@@ -98,16 +100,17 @@ class Lockstep(DecodeGroup):
     ``size`` is the number of members, ``context_tokens`` the sum of their computed tokens,
     ``granted_step`` the step up to which they have KV memory (where they grow on demand).
     ``stopped`` collects members that an engine ends early; ``advance`` takes them out.
-    With a ``room`` they grow in it, block after block; without one they hold all they need.
+    With a ``memory`` they grow in it, block after block; without one they hold all they need.
     """
 
-    __slots__ = ("_block", "_capped", "_ends", "_joins", "_leads", "_members",
-                 "_past_ends", "_places", "_room", "context_tokens", "prompt_token", "reach",
-                 "rows", "size")  # fmt: skip
+    __slots__ = (
+        "_block", "_capped", "_ends", "_joins", "_leads", "_members", "_memory", "_past_ends",
+        "_places", "context_tokens", "prompt_token", "reach", "rows", "size",
+    )  # fmt: skip
 
-    def __init__(self, block_tokens: int, room: Growth | None = None) -> None:
+    def __init__(self, block_tokens: int, memory: GrowingMemory | None = None) -> None:
         super().__init__()
-        self._room = room
+        self._memory = memory
         self.size = 0
         self.rows = self.reach = 1
         self.prompt_token = True
@@ -157,23 +160,23 @@ class Lockstep(DecodeGroup):
 
     def grow(self) -> bool:
         """Take room for the next position of every member; False, unchanged, without room."""
-        return self._room is None or not self.size or self._room.grow(self, 1)
+        return self._memory is None or not self.size or self._memory.grow(self, 1)
 
     def grant(self, blocks: int) -> None:
         """Note that members took so many blocks up to ``granted_step``; verified drafts need it."""
 
     def repeats(self) -> int:
         """Return the steps until a member ends or lacks room, with the one that was granted."""
-        limit, room = self.steps_to_end(), self._room
-        if limit == 1 or room is None:
+        limit, memory = self.steps_to_end(), self._memory
+        if limit == 1 or memory is None:
             return limit
         granted = self.granted_step - self.steps
-        return granted + room.repeatable_steps(self, limit - granted)
+        return granted + memory.repeatable_steps(self, limit - granted)
 
     def advance(self, steps: int) -> list[Sequence]:
         """Advance every member by ``steps`` tokens; take out and return the members that ended."""
-        if self._room is not None and (missing := self.steps + steps - self.granted_step):
-            room = self._room.grow(self, missing)
+        if self._memory is not None and (missing := self.steps + steps - self.granted_step):
+            room = self._memory.grow(self, missing)
             assert room, "repeatable_steps promised room that is not there"
         self.context_tokens += steps * self.size
         self.steps = now = self.steps + steps

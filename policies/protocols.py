@@ -66,8 +66,8 @@ class KVUsage:
         return cls(capacity, live, held - live - wasted, wasted, free_tokens=free, **parts)
 
 
-class Room(Protocol):
-    """Where sequences find room for their positions: a KV memory, or a rule before one."""
+class AdmittingMemory(Protocol):
+    """What takes sequences in: a KV memory, or a rule that asks one for more at once."""
 
     def refusal(self, seq: Sequence) -> str | None:
         """Return why ``seq`` can never be held, even alone; None where it can."""
@@ -86,7 +86,7 @@ class Room(Protocol):
         """
 
 
-class KVMemory(Room, Protocol):
+class KVMemory(AdmittingMemory, Protocol):
     """Owns KV space, in blocks or contiguous regions. Decides nothing about time.
 
     Built from a ``PolicyConfig`` alone: ``MyMemory(config)``.
@@ -190,7 +190,7 @@ class Scheduler(Protocol):
         """Return (running sequences, waiting sequences, free KV tokens)."""
 
     def holders(self) -> list[Sequence]:
-        """Return all sequences that hold KV memory."""
+        """Return all sequences that hold KV memory, in no order."""
 
     def waiting(self) -> Iterable[Sequence]:
         """Return the waiting sequences, in no order."""

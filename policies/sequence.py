@@ -1,9 +1,9 @@
-"""A request inside the server: how far it has been computed and which KV memory it holds."""
+"""A request inside the server: what it asks, how far it is computed, what memory it holds."""
 
 from math import inf
 
 from servetwin.policies.block_keys import BlockKey, Keys
-from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.kv.held import Held
 from servetwin.workloads.native_class import mypyc_attr
 
 _FIRST_OWN_KEY = -(1 << 64)
@@ -39,7 +39,7 @@ def output_id(request_id: str, sample: int) -> str:
     return f"{request_id}#{sample}" if sample else request_id
 
 
-class SampleGroup:
+class Siblings:
     """The answers to one prompt: the sequence that computed it, and how many have not ended."""
 
     __slots__ = ("first", "left")
@@ -49,59 +49,16 @@ class SampleGroup:
         self.left = first.samples
 
 
-class Sequence:
-    """The state of one request that a policy sees. It never holds the true output length.
-
-    ``computed_tokens`` (positions whose keys and values are in KV memory) catches up with
-    ``total_tokens``; when a step brings it level, that step yields the next token. Prefill,
-    chunked prefill, decode and recompute after preemption are the same movement. While a sequence
-    decodes in a ``Lockstep``, its counters are differences of the group's step counter, so that a
-    step costs nothing per member.
-
-    ``block_keys`` names the prompt's prefix, one chained key per ``key_blocks`` KV blocks
-    (``policies.block_keys``). ``estimated_tokens`` is the declared estimate of the
-    output (by default ``max_tokens``), ``deadline_s`` when the first token is due.
-    """
+class Progress:
+    """How far a sequence has come in a server: its counters, and its places in orders."""
 
     __slots__ = (
-        "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
-        "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
-        "ended_samples", "estimated_tokens", "group", "held_blocks", "joined_step", "key_blocks",
-        "keyed_blocks", "loaded_tokens", "lockstep", "max_tokens", "names_answer", "number",
-        "on_host", "output_id", "preemptions", "prefix", "priority", "prompt_tokens",
-        "region_start", "region_tokens", "request_id", "samples", "stopped", "tenant",
+        "admission_number", "arrival_number", "base_computed_tokens", "base_generated_tokens",
+        "cached_tokens", "ended_samples", "joined_step", "lockstep", "preemptions", "siblings",
+        "stopped",
     )  # fmt: skip
 
-    def __init__(
-        self, request_id: str, arrival_s: float, prompt_tokens: int, max_tokens: int,
-        block_keys: Keys = (), priority: int = 0, number: int = 0, samples: int = 1,
-        tenant: str | None = None, estimated_tokens: int | None = None, deadline_s: float = inf,
-        key_blocks: int = 1, names_answer: bool = False,
-    ) -> None:  # fmt: skip
-        self.request_id = request_id
-        self.arrival_s = arrival_s
-        self.prompt_tokens = prompt_tokens
-        self.max_tokens = max_tokens
-        self.block_keys = block_keys
-        self.priority = priority
-        self.key_blocks = key_blocks
-        self.number = number
-        """Row of the request in a run; the scheduler's order of arrival is its own."""
-        self.names_answer = names_answer
-        """Whether ``block_keys`` goes on into the answer, for prompts that repeat it."""
-        self.samples = samples
-        """Answers to the same prompt; each is a sequence of its own once the prompt is computed."""
-        self.tenant = tenant
-        self.estimated_tokens = max_tokens if estimated_tokens is None else estimated_tokens
-        self.deadline_s = deadline_s
-
-        self.output_id = request_id
-        """Names its answer among those to the same prompt."""
-        self.ended_samples: tuple[int, ...] = ()
-        """The other samples that end with their first token, as an engine says before they begin.
-        """
-        self.group: SampleGroup | None = None
-        """The answers to its prompt, where there are several."""
+    def __init__(self) -> None:
         self.base_computed_tokens = 0
         self.base_generated_tokens = 0
         """Both counters as they were when it joined its lockstep group; the truth outside one."""
@@ -115,23 +72,64 @@ class Sequence:
         self.arrival_number = 0
         """Place in the scheduler's order of arrival."""
         self.admission_number = 0
-        """Place in the order of the last admissions (``unified``)."""
-        self.on_host = False
-        """Preempted with its keys and values kept in host memory."""
-        self.loaded_tokens = 0
-        """Prompt tokens that the last admission loads from host memory."""
-        self.held_blocks = 0
-        """KV blocks reserved (paged memory); decodes that grow on demand may hold more."""
+        """Place in the scheduler's order of the last admissions."""
+        self.siblings: Siblings | None = None
+        """The answers to its prompt, where there are several."""
+        self.ended_samples: tuple[int, ...] = ()
+        """The other samples that end with their first token, as an engine says before they begin.
+        """
+
+
+class Sequence(Progress):
+    """One request as a policy sees it: what it asks, and its state. It never holds the true length.
+
+    ``computed_tokens`` (positions whose keys and values are in KV memory) catches up with
+    ``total_tokens``; when a step brings it level, that step yields the next token. Prefill,
+    chunked prefill, decode and recompute after preemption are the same movement. While a sequence
+    decodes in a ``Lockstep``, its counters are differences of the group's step counter, so that a
+    step costs nothing per member.
+
+    ``number`` is the row of the request in a run, ``samples`` how many answers it wants, each a
+    sequence of its own once the prompt is computed. ``estimated_tokens`` is the declared estimate
+    of the output (by default ``max_tokens``), ``deadline_s`` when the first token is due.
+    ``block_keys`` names the prompt's prefix, one chained key per ``key_blocks`` KV blocks
+    (``policies.block_keys``); with ``names_answer`` it goes on into the answer, for prompts that
+    repeat it.
+
+    What memories note about it is in ``held``. An executor finds its positions by ``blocks``, the
+    block table in the order of positions, as far as it was needed (paged memory); or from
+    ``region_start`` on, its first token slot, -1 while it holds none (contiguous memory).
+    """
+
+    __slots__ = (
+        "arrival_s", "block_keys", "blocks", "deadline_s", "estimated_tokens", "held",
+        "key_blocks", "max_tokens", "names_answer", "number", "output_id", "priority",
+        "prompt_tokens", "region_start", "request_id", "samples", "tenant",
+    )  # fmt: skip
+
+    def __init__(
+        self, request_id: str, arrival_s: float, prompt_tokens: int, max_tokens: int,
+        block_keys: Keys = (), priority: int = 0, number: int = 0, samples: int = 1,
+        tenant: str | None = None, estimated_tokens: int | None = None, deadline_s: float = inf,
+        key_blocks: int = 1, names_answer: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.request_id = self.output_id = request_id
+        self.arrival_s = arrival_s
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        self.block_keys = block_keys
+        self.priority = priority
+        self.number = number
+        self.samples = samples
+        self.tenant = tenant
+        self.estimated_tokens = max_tokens if estimated_tokens is None else estimated_tokens
+        self.deadline_s = deadline_s
+        self.key_blocks = key_blocks
+        self.names_answer = names_answer
+        self.held = Held()
         self.blocks: list[int] = []
-        """Block table, in the order of positions (paged memory), as far as it was needed."""
-        self.prefix: PrefixRun | None = None
-        """The last of the shared runs of blocks that it holds (prefix tree)."""
-        self.keyed_blocks = 0
-        """Leading blocks that a prefix index keeps for it."""
         self.region_start = -1
-        """First token slot of the reserved region (contiguous memory); -1 while it holds none."""
-        self.region_tokens = 0
-        """Length of the reserved region (contiguous memory)."""
 
     def __repr__(self) -> str:
         return (
@@ -147,10 +145,6 @@ class Sequence:
             return self.base_computed_tokens
         return self.base_computed_tokens + group.advanced(self)
 
-    @computed_tokens.setter
-    def computed_tokens(self, tokens: int) -> None:
-        self.base_computed_tokens = tokens
-
     @property
     def generated_tokens(self) -> int:
         """Output tokens so far; negative where ``shorten_prompt`` left more to generate."""
@@ -158,10 +152,6 @@ class Sequence:
         if group is None:
             return self.base_generated_tokens
         return self.base_generated_tokens + group.advanced(self)
-
-    @generated_tokens.setter
-    def generated_tokens(self, tokens: int) -> None:
-        self.base_generated_tokens = tokens
 
     @property
     def total_tokens(self) -> int:
@@ -204,7 +194,7 @@ class Sequence:
     @property
     def begins_samples(self) -> bool:
         """Whether the end of its prompt is the beginning of several samples."""
-        return self.samples > 1 and self.group is None
+        return self.samples > 1 and self.siblings is None
 
     def output_ids(self) -> list[str]:
         """Return the names of the answers that get a token with its next one."""
@@ -220,7 +210,7 @@ class Sequence:
             names_answer=self.names_answer, tenant=self.tenant,
             estimated_tokens=self.estimated_tokens, deadline_s=self.deadline_s,
         )  # fmt: skip
-        child.group, child.arrival_number = self.group, arrival_number
+        child.siblings, child.arrival_number = self.siblings, arrival_number
         child.output_id = output_id(self.request_id, sample)
         child.stopped = sample in self.ended_samples
         child.base_generated_tokens = self.base_generated_tokens

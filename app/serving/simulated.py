@@ -137,7 +137,7 @@ class SimulatedExecutor:
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> dict[str, list[NewToken]]:
         """Return the new token of every entry that samples, when the step is due."""
         sampled = [
-            name for entry in batch.entries if entry.samples for name in entry.seq.output_ids()
+            name for entry in batch.entries if entry.yields_token for name in entry.seq.output_ids()
         ]
         tokens = {name: [NewToken(self.answers.next_token(states[name]))] for name in sampled}
         self.timer.wait(self._seconds(batch))

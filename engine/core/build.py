@@ -82,8 +82,8 @@ class LargestStep:
         decodes = [_sequence(str(row), row, [row]) for row in range(self.sequences)]
         tokens = [0] * self.prompt_tokens
         states = {seq.request_id: TokenState(tokens, params) for seq in (prompt, *decodes)}
-        whole = ScheduledSequence(prompt, 0, self.prompt_tokens, samples=True)
-        rows = [ScheduledSequence(seq, 0, 1, samples=True) for seq in decodes]
+        whole = ScheduledSequence(prompt, 0, self.prompt_tokens, yields_token=True)
+        rows = [ScheduledSequence(seq, 0, 1, yields_token=True) for seq in decodes]
         for entries in ([whole], rows):
             runner.execute(Batch(entries), states)
 
@@ -224,5 +224,5 @@ def _warm_up(runner: Runner, memory: KVMemory, decode_rows: int) -> None:
     seq = _sequence("warm-up", 0, list(range(blocks)), prompt_tokens)
     states = {"warm-up": token_state([0] * (prompt_tokens + 1), SamplingParams(max_tokens=2))}
     for start, tokens in ((0, prompt_tokens), (prompt_tokens, decode_rows)):
-        runner.execute(Batch([ScheduledSequence(seq, start, tokens, samples=True)]), states)
-        seq.generated_tokens = 1
+        runner.execute(Batch([ScheduledSequence(seq, start, tokens, yields_token=True)]), states)
+        seq.base_generated_tokens = 1

@@ -5,7 +5,7 @@ from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.schedulers.beam import BeamSearch
 from servetwin.policies.schedulers.continuous import ContinuousBatching
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import Sequence, Siblings
 
 
 def forks_samples(scheduler: Scheduler) -> bool:
@@ -30,7 +30,7 @@ class Forks:
         self._parents = [
             (entry.seq, list(entry.seq.blocks))
             for entry in batch.chunks
-            if entry.samples and entry.seq.begins_samples
+            if entry.yields_token and entry.seq.begins_samples
         ]
 
     def copies(self, scheduler: Scheduler) -> BlockCopies:
@@ -38,15 +38,15 @@ class Forks:
 
         All sources are to be read before a target is written.
         """
-        tables: dict[SampleGroup, list[int]] = {
-            seq.group: blocks for seq, blocks in self._parents if seq.group is not None
+        tables: dict[Siblings, list[int]] = {
+            seq.siblings: blocks for seq, blocks in self._parents if seq.siblings is not None
         }
         if not tables:
             return []
         copies: BlockCopies = []
         for child in scheduler.holders():
-            if child.group in tables and child is not child.group.first:
-                copies += _copied(tables[child.group], child, scheduler)
+            if child.siblings in tables and child is not child.siblings.first:
+                copies += _copied(tables[child.siblings], child, scheduler)
         return copies
 
 

@@ -28,17 +28,17 @@ class Share:
         wanted = max(0, min(tokens, entry.seq.prompt_tokens - 1 - start))
         if not (state and state.wants_prompt_logprobs(entry.seq.prompt_tokens)):
             wanted = 0
-        last = range(max(tokens, 1) - 1, max(tokens, 1)) if entry.samples else range(0)
+        last = range(max(tokens, 1) - 1, max(tokens, 1)) if entry.yields_token else range(0)
         positions = range(start, start + entry.rows)
         sampled = [*range(wanted), *last] if wanted else last
         return cls(entry, ids + [0] * entry.padding, positions, sampled, wanted)
 
     def single_rows(self) -> list["Share"]:
         """Return each row as a decode of its own: of a chain, each sees all before it."""
-        seq, start, tokens, samples, _ = self.entry
+        seq, start, tokens, yields_token, _ = self.entry
         return [
             Share(
-                ScheduledSequence(seq, start + row, 1, samples),
+                ScheduledSequence(seq, start + row, 1, yields_token),
                 [self.token_ids[row]],
                 [self.positions[row]],
                 range(int(row in self.sampled)),

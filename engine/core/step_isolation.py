@@ -210,7 +210,7 @@ def _parts(entry: ScheduledSequence) -> list[ScheduledSequence]:
     if entry.padding:
         return [entry._replace(padding=0)]
     half = entry.tokens // 2
-    first = entry._replace(tokens=half, samples=False)
+    first = entry._replace(tokens=half, yields_token=False)
     return [first, entry._replace(start=entry.start + half, tokens=entry.tokens - half)]
 
 

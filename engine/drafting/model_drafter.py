@@ -107,7 +107,7 @@ class ModelDrafter:
 
     def _first(self, one: Pass) -> list[Share]:
         start, rows = one.root + 1 - self._first_rows, self._first_rows
-        entry = ScheduledSequence(one.seq, start, rows, samples=True)
+        entry = ScheduledSequence(one.seq, start, rows, yields_token=True)
         ids = one.state.token_ids[start:]
         return Share(entry, ids, range(start, start + rows), range(rows - 1, rows)).single_rows()
 
@@ -154,7 +154,7 @@ class _Drawing:
         for place in self.going_on:
             one = self._passes[place]
             root = one.root
-            entry = ScheduledSequence(one.seq, root + start, stop - start, samples=True)
+            entry = ScheduledSequence(one.seq, root + start, stop - start, yields_token=True)
             ids = self._tokens[place][start - 1 : stop - 1]
             shares.append(Share(entry, ids, [root + level] * len(ids), range(len(ids))))
         return shares

@@ -100,7 +100,7 @@ class SpeculativeRunner(Runner):
         verified, first = logits.tensor_split([len(passes) * self._tree.rows])
         tokens = self._verify(passes, proposals, verified) if passes else {}
         first = keep_prompt_logprobs(first, prompts, states)
-        ended = [share.entry.seq for share in prompts if share.entry.samples]
+        ended = [share.entry.seq for share in prompts if share.entry.yields_token]
         return tokens | sampled_tokens(first, ended, states)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
@@ -112,7 +112,7 @@ class SpeculativeRunner(Runner):
     def _verified(self, one: Pass, tokens: list[int]) -> list[Share]:
         """Return the rows of a pass: the last token of its sequence, and the drafted ones."""
         root, rows = one.root, self._tree.rows
-        entry = ScheduledSequence(one.seq, root, rows, samples=True)
+        entry = ScheduledSequence(one.seq, root, rows, yields_token=True)
         ids = [one.state.token_ids[root], *(max(token, 0) for token in tokens)]
         positions = [root + depth for depth in self._tree.depths]
         share = Share(entry, ids, positions, range(rows))

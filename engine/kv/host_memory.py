@@ -78,7 +78,7 @@ class PrefixTier:
 class SwapSpace:
     """Moves what a batch swaps, before the step.
 
-    How much fits is the scheduler's business: it says with ``Sequence.on_host`` what lies here.
+    How much fits is the scheduler's business: it says with ``held.on_host`` what lies here.
     What leaves goes first, so that the blocks may be written by anything of the same step.
     """
 
@@ -90,7 +90,7 @@ class SwapSpace:
         """Copy to the host, then from it; return the sequences that were lost, by request id."""
         if not (self._kept or batch.swapped_out):
             return {}
-        for seq in [s for s in self._kept if not s.on_host and s.lockstep is None]:
+        for seq in [s for s in self._kept if not s.held.on_host and s.lockstep is None]:
             del self._kept[seq]  # it was aborted, or back and preempted at once
         for swapped in batch.swapped_out:
             self._take(swapped)
@@ -122,7 +122,7 @@ class SwapSpace:
         if rows is None:
             raise EngineError("host memory had no room for its keys and values")
         slots = self._store.held(seq.blocks, seq.computed_tokens)
-        shared = min(seq.keyed_blocks * self._store.block_tokens, len(slots))
+        shared = min(seq.held.keyed_blocks * self._store.block_tokens, len(slots))
         self._store.put(slots[shared:], [values[:, shared:] for values in rows])
 
 

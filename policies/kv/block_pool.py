@@ -120,7 +120,7 @@ class BlockPool:
         """Blocks of a sequence; decodes that grow hold what they have been granted."""
         group = seq.lockstep
         tokens = seq.base_computed_tokens if group is None else group.granted_tokens(seq)
-        return max(seq.held_blocks, self._blocks(tokens))
+        return max(seq.held.blocks, self._blocks(tokens))
 
     def _available(self) -> int:
         """Return the blocks that could be given out now."""

@@ -125,7 +125,7 @@ class ContiguousKV:
         start = self._regions.allocate(needed)
         if start is None:
             return False
-        seq.region_start, seq.region_tokens = start, needed
+        seq.region_start, seq.held.region_tokens = start, needed
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
@@ -139,8 +139,8 @@ class ContiguousKV:
         """Give the region back."""
         if seq.region_start < 0:
             return
-        self._regions.release(seq.region_start, seq.region_tokens)
-        seq.region_start, seq.region_tokens = -1, 0
+        self._regions.release(seq.region_start, seq.held.region_tokens)
+        seq.region_start, seq.held.region_tokens = -1, 0
 
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Return True: what a sequence may grow to is reserved already."""
@@ -166,7 +166,7 @@ class ContiguousKV:
         external = free - usable
         held = wasted = 0
         for seq in holders:
-            region = seq.region_tokens
+            region = seq.held.region_tokens
             if self._rounding_is_external and region:
                 external += region - self._asked_for(seq)
                 region = self._asked_for(seq)
@@ -178,7 +178,7 @@ class ContiguousKV:
 
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the invariants of the regions against the sequences that should hold them."""
-        held = [(s.region_start, s.region_tokens) for s in seqs if s.region_start >= 0]
+        held = [(s.region_start, s.held.region_tokens) for s in seqs if s.region_start >= 0]
         pieces = sorted(held + self._regions.pieces())
         ends = [start + length for start, length in pieces]
         starts = [start for start, _ in pieces[1:]]

@@ -159,7 +159,7 @@ class GroupedKV(BlockPool):
             return False
         for block in tables.held():
             self._others[block] = self._others.get(block, 0) + 1
-        tables.keyed = child.keyed_blocks = min(own.keyed, computed // size)
+        tables.keyed = child.held.keyed_blocks = min(own.keyed, computed // size)
         child.base_computed_tokens = computed
         self._begin(child, tables, tokens)
         return True
@@ -170,13 +170,13 @@ class GroupedKV(BlockPool):
         if tables is None:
             return
         self._found = None
-        if not seq.on_host and self._knows_all:
+        if not seq.held.on_host and self._knows_all:
             self._name(seq, tables, seq.base_computed_tokens)
         for place, blocks in enumerate(tables.blocks):
             end = tables.ends[place]
             self._returned += blocks[end:]  # were never granted
             self._let_go(blocks[tables.firsts[place] : end][::-1])
-        seq.held_blocks = seq.keyed_blocks = 0
+        seq.held.blocks = seq.held.keyed_blocks = 0
         seq.blocks = []
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
@@ -338,7 +338,7 @@ class GroupedKV(BlockPool):
         for place, blocks in enumerate(tables.blocks):
             if missing := tables.lengthen(place, tokens):
                 blocks += self._take(missing)
-        seq.held_blocks = max(seq.held_blocks, -(-tokens // self.block_tokens))
+        seq.held.blocks = max(seq.held.blocks, -(-tokens // self.block_tokens))
         if tokens > tables.granted:
             tables.settled, tables.granted = tables.granted, tokens
         tables.due = tables.next_change(tokens, self._lag)
@@ -389,7 +389,7 @@ class GroupedKV(BlockPool):
             for number in range(max(start, tables.firsts[place]), full):
                 if blocks[number] >= 0:
                     self._cache.add(place, names[number - start], blocks[number])
-        tables.keyed = seq.keyed_blocks = full
+        tables.keyed = seq.held.keyed_blocks = full
 
     def _evict(self, blocks: int) -> None:
         """Forget so many idle cached blocks: they are free."""

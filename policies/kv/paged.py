@@ -77,25 +77,25 @@ class PagedKV(BlockPool):
             if fitting > available:
                 return False
         elif self._hold_prefix(seq, needed, fitting, available):
-            needed = max(needed, seq.keyed_blocks)
+            needed = max(needed, seq.held.keyed_blocks)
         else:
             return False
-        self._free -= needed - seq.keyed_blocks
-        seq.held_blocks = needed
+        self._free -= needed - seq.held.keyed_blocks
+        seq.held.blocks = needed
         return True
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
         """Give a sequence outside a lockstep group room for ``tokens`` positions, or False."""
         held = -(-seq.base_computed_tokens // self.block_tokens)
-        if held < seq.held_blocks:
-            held = seq.held_blocks
+        if held < seq.held.blocks:
+            held = seq.held.blocks
         missing = -(-tokens // self.block_tokens) - held
         if missing > 0:
             if missing > self._free and not self._find_room(missing):
                 return False
             self._free -= missing
             held += missing
-        seq.held_blocks = held
+        seq.held.blocks = held
         return True
 
     def commit(self, seq: Sequence, tokens: int) -> None:
@@ -124,30 +124,30 @@ class PagedKV(BlockPool):
         if self._index is None:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
-        private = needed - seq.keyed_blocks
+        private = needed - seq.held.keyed_blocks
         if private > self._free and not self._find_room(private):
             return False
         index.share(seq, child)
         child.base_computed_tokens = seq.computed_tokens
-        child.held_blocks = needed
+        child.held.blocks = needed
         self._free -= private
         return True
 
     def release(self, seq: Sequence) -> None:
         """Give back every block; the sequence does not decode any more."""
         held = -(-seq.base_computed_tokens // self.block_tokens)
-        if held < seq.held_blocks:
-            held = seq.held_blocks
-        seq.held_blocks = 0
+        if held < seq.held.blocks:
+            held = seq.held.blocks
+        seq.held.blocks = 0
         if self._host is not None:
             self._host.settle(seq)
         if self._index is not None:
             if self._keeps_answers:
                 self._settle()
-                if self._knows_all and not seq.on_host:
+                if self._knows_all and not seq.held.on_host:
                     self._keep(seq, seq.base_computed_tokens)
             self._release_shared(self._index, seq, held)
-        elif seq.prefix is not None:
+        elif seq.held.prefix is not None:
             self._release_shared(self._forks, seq, held)
             self._free += self._forks.idle_blocks
             self._returned += self._forks.evict(self._forks.idle_blocks)
@@ -165,9 +165,11 @@ class PagedKV(BlockPool):
         ``repeatable_steps`` promised.
         """
         needed = -(-tokens // self.block_tokens)
-        if len(seq.blocks) < min(needed, seq.keyed_blocks):
-            index = self._index or self._forks
-            index.number(seq, self._take)
+        if len(seq.blocks) < min(needed, seq.held.keyed_blocks):
+            for run in reversed(list((self._index or self._forks).runs(seq))):
+                if len(seq.blocks) < run.end:
+                    run.blocks += self._take(run.size - len(run.blocks))
+                    seq.blocks += run.blocks[len(seq.blocks) - run.start :]
         self._number(seq, needed)
         return seq.blocks
 
@@ -250,7 +252,7 @@ class PagedKV(BlockPool):
         """Let the sequence, or another one, find the full blocks among the first ``tokens``."""
         assert self._index is not None
         full = tokens // self.block_tokens
-        if full > seq.keyed_blocks:
+        if full > seq.held.keyed_blocks:
             self._index.insert(seq, full)
         if self._host is not None:
             named = min(full, seq.prompt_tokens // self.block_tokens)
@@ -264,7 +266,7 @@ class PagedKV(BlockPool):
             return False
         self._index.hold(seq, limit)
         if self._host is not None:
-            seq.loaded_tokens = self._host.load(seq, cached, limit) * self.block_tokens
+            seq.held.loaded_tokens = self._host.load(seq, cached, limit) * self.block_tokens
         if needed - cached > self._free:
             self._find_room(needed - cached)
         return True

@@ -14,13 +14,14 @@ last use, a run ends with its key.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
 
 from servetwin.policies.block_keys import Keys
 from servetwin.policies.prefix.eviction import EvictionRank
+from servetwin.policies.prefix.prefix_run import parting
 from servetwin.policies.sequence import Sequence
 
 
@@ -64,17 +65,10 @@ class BlockRun:
         It shares the first one. As keys are chained, it parts from them once.
         """
         own, size = self.keys, self.key_blocks
-        differ = (end - 1) // size
-        if own is keys or own[differ] == keys[differ]:
+        last = (end - 1) // size
+        if own is keys or own[last] == keys[last]:
             return end
-        agree = self.start // size + 1
-        while agree < differ:  # the unit at ``differ`` is known to differ
-            middle = (agree + differ) // 2
-            if own[middle] == keys[middle]:
-                agree = middle + 1
-            else:
-                differ = middle
-        return agree * size
+        return parting(own, keys, self.start // size, last) * size
 
 
 class BlockRuns:
@@ -123,7 +117,7 @@ class BlockRuns:
                 self.held_blocks += run.size
             run.holders += 1
             run.uses += 1
-        seq.keyed_blocks = held[-1].end if held else 0
+        seq.held.keyed_blocks = held[-1].end if held else 0
 
     def share(self, seq: Sequence, child: Sequence) -> None:
         """Let ``child`` hold what ``seq`` holds through the index."""
@@ -131,13 +125,13 @@ class BlockRuns:
         for run in held:
             run.holders += 1
             run.uses += 1
-        child.keyed_blocks = seq.keyed_blocks
+        child.held.keyed_blocks = seq.held.keyed_blocks
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Note that the first ``blocks`` of the sequence's table are filled, now or before."""
         self._matched = None
         named = self._named_blocks(seq)
-        place = seq.keyed_blocks
+        place = seq.held.keyed_blocks
         self.held_blocks += blocks - place
         while place < blocks:
             end = named if place < named < blocks else blocks
@@ -148,7 +142,7 @@ class BlockRuns:
                 self._keep_beside(seq, place, end, copied)
             else:
                 self._keep(seq, place, end, place < named)
-            place = seq.keyed_blocks = end
+            place = seq.held.keyed_blocks = end
 
     def release(self, seq: Sequence) -> tuple[int, list[int]]:
         """Let go, the tail first, so that prefixes outlive their continuations."""
@@ -160,8 +154,8 @@ class BlockRuns:
                 self.idle_blocks += run.size
                 self.held_blocks -= run.size
         self._held.pop(seq, None)
-        held, numbers = seq.keyed_blocks, seq.blocks[seq.keyed_blocks :]
-        seq.keyed_blocks = 0
+        held, numbers = seq.held.keyed_blocks, seq.blocks[seq.held.keyed_blocks :]
+        seq.held.keyed_blocks = 0
         return held, numbers
 
     def evict(self, blocks: int) -> list[int]:
@@ -188,13 +182,6 @@ class BlockRuns:
     def runs(self, seq: Sequence) -> Iterator[BlockRun]:
         """Yield the runs that the sequence holds, the last first."""
         return reversed(self._parts(seq))
-
-    def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
-        """Lengthen the block table by what the sequence holds; ``take`` gives new numbers."""
-        for run in self._parts(seq):
-            if len(seq.blocks) < run.end:
-                run.blocks += take(run.size - len(run.blocks))
-                seq.blocks += run.blocks[len(seq.blocks) - run.start :]
 
     def _named_blocks(self, seq: Sequence) -> int:
         """Return how many leading blocks of a sequence have keys that others may have too."""
@@ -237,7 +224,7 @@ class BlockRuns:
         held = self._held.get(seq, [])
         parts: list[BlockRun] = []
         for number, first in enumerate(held, 1):
-            end = held[number].start if number < len(held) else seq.keyed_blocks
+            end = held[number].start if number < len(held) else seq.held.keyed_blocks
             run: BlockRun | None = first
             while run is not None and run.start < end:
                 parts.append(run)

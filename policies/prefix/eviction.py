@@ -3,6 +3,7 @@
 from math import isnan
 from typing import Protocol
 
+from servetwin.policies.registry import TABLES
 from servetwin.workloads.plugins import Registry
 
 
@@ -48,17 +49,9 @@ def _wrong_rank(rank: float, uses: int, born: int, now: int) -> str | None:
 
 RETURNED = {"rank": _wrong_rank}
 EVICTION_ORDERS: Registry[EvictionOrder] = Registry(
-    "eviction",
-    "eviction order",
-    "servetwin.policies.prefix.eviction:EvictionOrder",
-    "",
-    {
-        "lru": "servetwin.policies.prefix.eviction:LeastRecentlyUsed",
-        "lfu": "servetwin.policies.prefix.eviction:LeastFrequentlyUsed",
-        "fifo": "servetwin.policies.prefix.eviction:FirstInFirstOut",
-    },
-    checks="servetwin.policies.prefix.eviction:RETURNED",
-)
+    "eviction", "eviction order", f"{__name__}:EvictionOrder", "", TABLES["evictions"],
+    checks=f"{__name__}:RETURNED",
+)  # fmt: skip
 
 
 class EvictionRank:

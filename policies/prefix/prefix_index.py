@@ -1,6 +1,6 @@
 """The index of a prefix cache, and which one a configuration names."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Protocol
 
 from servetwin.policies.config import PolicyConfig
@@ -45,9 +45,6 @@ class PrefixIndex(Protocol):
 
     def runs(self, seq: Sequence) -> Iterator[HeldRun]:
         """Yield the runs that the sequence holds, the last first."""
-
-    def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
-        """Lengthen the block table by what the sequence holds; ``take`` gives new numbers."""
 
 
 def build_index(config: PolicyConfig) -> PrefixIndex | None:

@@ -42,14 +42,18 @@ class PrefixRun:
         """Return the place up to which a prompt shares the blocks; it shares the first."""
         size = self.key_blocks
         units = min(-(-self.end // size), len(keys))
-        own = self.keys
-        if own[units - 1] != keys[units - 1]:
-            agree, differ = self.start // size + 1, units - 1  # the last unit is known to differ
-            while agree < differ:
-                middle = (agree + differ) // 2
-                if own[middle] == keys[middle]:
-                    agree = middle + 1
-                else:
-                    differ = middle
-            units = agree
+        if self.keys[units - 1] != keys[units - 1]:
+            units = parting(self.keys, keys, self.start // size, units - 1)
         return min(units * size, self.end)
+
+
+def parting(own: Keys, keys: Keys, agree: int, differ: int) -> int:
+    """Return the first place at which chained keys differ, between one that agrees and one not."""
+    agree += 1
+    while agree < differ:
+        middle = (agree + differ) // 2
+        if own[middle] == keys[middle]:
+            agree = middle + 1
+        else:
+            differ = middle
+    return agree

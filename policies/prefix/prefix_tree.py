@@ -8,7 +8,7 @@ A sequence that finds its next run in the tree although it computed it itself (t
 the same steps) keeps its own copy private, and shares nothing beyond it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from servetwin.policies.prefix.eviction import EvictionRank
@@ -63,7 +63,7 @@ _IDLE_HEAP_SLACK = 64
 class PrefixTree:
     """Shares the leading runs of prompts, and forgets leaves.
 
-    ``seq.prefix`` is the last run that a sequence holds; its other ones are above it.
+    ``seq.held.prefix`` is the last run that a sequence holds; its other ones are above it.
     """
 
     def __init__(self, eviction: str) -> None:
@@ -94,23 +94,15 @@ class PrefixTree:
             path = [*path[:-1], self._split(path[-1], end)]
         for run in path:
             self._hold(run)
-        seq.prefix = path[-1] if path else None
-        seq.keyed_blocks = end
+        seq.held.prefix = path[-1] if path else None
+        seq.held.keyed_blocks = end
 
     def runs(self, seq: Sequence) -> Iterator[PrefixRun]:
         """Yield the runs that the sequence holds, the last first."""
-        run = seq.prefix
+        run = seq.held.prefix
         while run is not None and run.parent is not None:
             yield run
             run = run.parent
-
-    def number(self, seq: Sequence, take: Callable[[int], list[int]]) -> None:
-        """Lengthen the block table by what the sequence holds; ``take`` gives new numbers."""
-        for run in reversed(list(self.runs(seq))):
-            if len(seq.blocks) < run.end:
-                if missing := run.size - len(run.blocks):
-                    run.blocks += take(missing)
-                seq.blocks += run.blocks[len(seq.blocks) - run.start :]
 
     def watch(self) -> PrefixWatch:
         """Return what knows from now on of all that may change a match."""
@@ -129,25 +121,25 @@ class PrefixTree:
         """Let ``child`` hold what ``seq`` holds through the tree."""
         for run in self.runs(seq):
             self._hold(run)
-        child.prefix = seq.prefix
-        child.keyed_blocks = seq.keyed_blocks
+        child.held.prefix = seq.held.prefix
+        child.held.keyed_blocks = seq.held.keyed_blocks
 
     def insert(self, seq: Sequence, blocks: int) -> None:
         """Share the blocks from the last shared one up to ``blocks``."""
         named = min(len(seq.block_keys) * seq.key_blocks, blocks)
-        if seq.keyed_blocks < named:
+        if seq.held.keyed_blocks < named:
             self._share(seq, named)
-        if named <= seq.keyed_blocks < blocks:
+        if named <= seq.held.keyed_blocks < blocks:
             self._keep_unnamed(seq, blocks)
 
     def release(self, seq: Sequence) -> tuple[int, list[int]]:
         """Let go, the tail first, so that prefixes outlive their continuations."""
-        held = seq.keyed_blocks
+        held = seq.held.keyed_blocks
         for run in self.runs(seq):
             if self._let_go(run) and not run.children:
                 self._offer(run)
-        seq.prefix = None
-        seq.keyed_blocks = 0
+        seq.held.prefix = None
+        seq.held.keyed_blocks = 0
         return held, seq.blocks[held:]
 
     def evict(self, blocks: int) -> list[int]:
@@ -178,8 +170,8 @@ class PrefixTree:
 
     def _share(self, seq: Sequence, end: int) -> None:
         """Blocks up to ``end`` that keys name: lengthen the sequence's own leaf, or begin one."""
-        start, size, keys = seq.keyed_blocks, seq.key_blocks, seq.block_keys
-        tip = seq.prefix or self._root(size)
+        start, size, keys = seq.held.keyed_blocks, seq.key_blocks, seq.block_keys
+        tip = seq.held.prefix or self._root(size)
         key = keys[start // size]
         if key in tip.children:
             return  # another sequence computed the same: these blocks stay private
@@ -191,7 +183,7 @@ class PrefixTree:
         else:
             run = tip.children[key] = PrefixRun(keys, size, start, end, tip, self._rank.tick())
             self._adopt(run, seq)
-        seq.keyed_blocks = end
+        seq.held.keyed_blocks = end
 
     def _remove(self, run: PrefixRun) -> None:
         run.rank = None
@@ -282,17 +274,17 @@ class PrefixTree:
         run.blocks = seq.blocks[run.start : run.end]
         run.holders = run.uses = 1
         self.held_blocks += run.size
-        seq.prefix = run
+        seq.held.prefix = run
 
     def _keep_unnamed(self, seq: Sequence, end: int) -> None:
         """Keep blocks that no key names: they cannot be found, but stay until evicted."""
-        tip = seq.prefix or self._root(seq.key_blocks)
+        tip = seq.held.prefix or self._root(seq.key_blocks)
         if tip.parent is not None and not tip.keys and tip.holders == 1:
             self._lengthen(tip, seq, end)
         else:
             born = self._rank.tick()
-            self._adopt(PrefixRun((), 1, seq.keyed_blocks, end, tip, born), seq)
-        seq.keyed_blocks = end
+            self._adopt(PrefixRun((), 1, seq.held.keyed_blocks, end, tip, born), seq)
+        seq.held.keyed_blocks = end
 
     def _offer(self, run: PrefixRun) -> None:
         """Let an idle run be evicted."""

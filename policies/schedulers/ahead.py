@@ -147,8 +147,8 @@ class DecidedAhead(UnifiedBatching):
     def preempt(self, seq: Sequence, batch: Batch) -> None:
         """Take the memory of a running sequence; it waits again, unless it has ended."""
         if seq not in self._ended:
-            if self.parts is not None and self.swap is None and seq in self._kept:
-                self.parts.extend(seq, seq.base_computed_tokens)  # it holds what it held
+            if self.gated_memory is not None and self.swap is None and seq in self._kept:
+                self.gated_memory.extend(seq, seq.base_computed_tokens)  # it holds what it held
                 seq.base_computed_tokens = self._kept[seq]
             super().preempt(seq, batch)
             return

@@ -6,10 +6,10 @@ from typing import ClassVar
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.protocols import KVMemory, Load, Refusal, Room, WaitingQueue
+from servetwin.policies.protocols import AdmittingMemory, KVMemory, Load, Refusal, WaitingQueue
 from servetwin.policies.schedulers.admission import Reserved
 from servetwin.policies.schedulers.preemption import Swap
-from servetwin.policies.schedulers.queueing import WaitingLine, queue_in_order
+from servetwin.policies.schedulers.queueing import Intake, queue_in_order
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -21,9 +21,9 @@ class SchedulerBase:
     A subclass decides (``decide``), except where nothing but decodes is left: these run on without
     a decision.
 
-    A sequence waits in ``line``; once admitted it is in ``prompts``, in order of admission, until
-    its prompt is computed; with its first token it joins ``decodes``. Memory for it comes from
-    ``room``: that is ``memory`` itself, or a rule that asks ``memory`` for more at once.
+    A sequence waits in ``intake``; once admitted it is in ``prompts``, in order of admission, until
+    its prompt is computed; with its first token it joins ``decodes``. It gets its memory from
+    ``admitting_memory``: ``memory`` itself, or a rule that asks ``memory`` for more at once.
 
     Between two decisions a batch of decodes only repeats, each context one token longer: a
     macro-step. A simulator takes all its steps at once; the engine takes them one by one and gets
@@ -35,22 +35,22 @@ class SchedulerBase:
     """Whether ``token_budget`` bounds the rows of each step."""
 
     def __init__(
-        self, memory: KVMemory, config: PolicyConfig, room: Room, decodes: Lockstep
+        self, memory: KVMemory, config: PolicyConfig, admitting: AdmittingMemory, decodes: Lockstep
     ) -> None:
         self.memory = memory
         self.config = config
-        self.room = room
-        limits = Reserved(memory, config.draft_reach) if config.draft_rows else room
-        self.line = WaitingLine(self.build_queue(config), limits, config)
-        self.queue, self.dropped = self.line.queue, self.line.dropped
+        self.admitting_memory = admitting
+        refusing = Reserved(memory, config.draft_reach) if config.draft_rows else admitting
+        self.intake = Intake(self.build_queue(config), refusing, config)
+        self.queue, self.dropped = self.intake.queue, self.intake.dropped
         self.prompts: list[Sequence] = []
         self.decodes = decodes
         self.decodes_only = Batch((), decodes)
         self.one_row_prefills = config.one_row_chunk == "prefill"
         self.swap = Swap(config.host_kv_tokens) if config.preemption == "swap" else None
 
-    def decide(self, batch: Batch, now_s: float) -> bool:
-        """Fill a step, which has all decodes; return whether it preempts nobody."""
+    def decide(self, batch: Batch, now_s: float) -> None:
+        """Fill a step, which has all decodes."""
         raise NotImplementedError
 
     def build_queue(self, config: PolicyConfig) -> WaitingQueue:
@@ -59,7 +59,7 @@ class SchedulerBase:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused."""
-        refusal = self.line.refusal(seq) or self.overflow()
+        refusal = self.intake.refusal(seq) or self.overflow()
         if refusal is None:
             self.enqueue(seq)
         return refusal
@@ -72,18 +72,18 @@ class SchedulerBase:
         alone, tokens = not self.config.queue_samples, 0
         for seq in [*self.waiting(), *self.prompts]:
             if not seq.generated_tokens:
-                tokens += seq.prompt_tokens * (1 if alone or seq.group else seq.samples)
+                tokens += seq.prompt_tokens * (1 if alone or seq.siblings else seq.samples)
         reason = f"{tokens} tokens of prompts are waiting already; the limit is {limit}"
         return Refusal("queue_full", reason) if tokens >= limit else None
 
     def enqueue(self, seq: Sequence) -> None:
         """Let a sequence wait, after all that came before it."""
-        self.line.push(seq)
+        self.intake.push(seq)
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a request and free what it holds; None when it is not here."""
         aborted = None
-        while seq := self.line.remove(request_id):
+        while seq := self.intake.remove(request_id):
             if self.swap is not None:
                 self.swap.fetch(seq)
             aborted = seq
@@ -108,9 +108,9 @@ class SchedulerBase:
     def preempt(self, seq: Sequence, batch: Batch) -> None:
         """Take the memory of a running sequence; it waits again."""
         decodes, blocks = self.is_decode(seq), seq.blocks
-        seq.on_host = seq in batch.resumed  # its keys have not come yet, so no cache has them
+        seq.held.on_host = seq in batch.resumed  # its keys have not come yet, so no cache has them
         self.take_out(seq)
-        seq.on_host = False
+        seq.held.on_host = False
         seq.preemptions += 1
         batch.preempted = [*batch.preempted, seq]
         if self.swap is None or not decodes or not self.swap.store(seq, blocks, batch):
@@ -125,9 +125,11 @@ class SchedulerBase:
         They are in host memory, or on another server, which computed its prompt.
         """
         grown = batch.lockstep is not None  # the decodes have grown for this step already
-        if not self.room.reserve(seq, seq.base_computed_tokens + grown * self.decodes.reach):
+        if not self.admitting_memory.reserve(
+            seq, seq.base_computed_tokens + grown * self.decodes.reach
+        ):
             return False
-        self.line.pop()
+        self.intake.pop()
         if self.swap is not None:
             batch.swapped_tokens += self.swap.fetch(seq)
         batch.resumed = [*batch.resumed, seq]
@@ -146,7 +148,7 @@ class SchedulerBase:
                 return self.decodes_only
         batch = Batch((), decodes, self.one_row_prefills)
         self.decide(batch, now_s)
-        self.line.enforce_limit()
+        self.intake.enforce_limit()
         return batch if decodes.size or batch.chunks else None
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -155,11 +157,11 @@ class SchedulerBase:
             return self.decodes.repeats()
         if batch.chunks or batch.preempted or batch.swapped_tokens:
             return 1
-        return 1 if self.line.may_change() and self.has_slot() else self.decodes.repeats()
+        return 1 if self.intake.may_change() and self.has_slot() else self.decodes.repeats()
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether ``seq``, just added, is next and has a slot, or is one too many."""
-        return self.line.over_limit() or (self.has_slot() and self.queue.head() is seq)
+        return self.intake.over_limit() or (self.has_slot() and self.queue.head() is seq)
 
     def has_slot(self) -> bool:
         """Return whether one more sequence may run."""
@@ -171,7 +173,7 @@ class SchedulerBase:
         return running, self.queue.size, self.memory.free_tokens()
 
     def holders(self) -> list[Sequence]:
-        """Return all sequences that hold KV memory: decodes as they joined, then prompts."""
+        """Return all sequences that hold KV memory."""
         return [*self.decodes, *self.prompts]
 
     def waiting(self) -> Iterable[Sequence]:

@@ -8,7 +8,7 @@ worst, and the first one to be the best (vLLM, SOSP 2023, section 4.4 and figure
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Refusal
 from servetwin.policies.schedulers.continuous import ContinuousBatching
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import Sequence, Siblings
 from servetwin.workloads.native_class import mypyc_attr
 
 
@@ -34,9 +34,9 @@ class BeamSearch(ContinuousBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence, then fork each request's best beam in the place of its worst."""
         finished = super().complete(batch, steps)
-        for group, beams in self._beams().items():
+        for siblings, beams in self._beams().items():
             if len(beams) > 1:
-                self._replace_worst(group, beams)
+                self._replace_worst(siblings, beams)
         return finished
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -44,22 +44,22 @@ class BeamSearch(ContinuousBatching):
         forks = any(len(beams) > 1 for beams in self._beams().values())
         return 1 if forks else super().repeatable_steps(batch)
 
-    def _beams(self) -> dict[SampleGroup, list[Sequence]]:
+    def _beams(self) -> dict[Siblings, list[Sequence]]:
         """Return the decodes of each request with several beams, the oldest first."""
-        beams: dict[SampleGroup, list[Sequence]] = {}
+        beams: dict[Siblings, list[Sequence]] = {}
         for seq in self.decodes:
-            if seq.group is not None:
-                beams.setdefault(seq.group, []).append(seq)
+            if seq.siblings is not None:
+                beams.setdefault(seq.siblings, []).append(seq)
         return beams
 
-    def _replace_worst(self, group: SampleGroup, beams: list[Sequence]) -> None:
-        best = group.first if group.first in beams else beams[0]
+    def _replace_worst(self, siblings: Siblings, beams: list[Sequence]) -> None:
+        best = siblings.first if siblings.first in beams else beams[0]
         worst = next(beam for beam in beams if beam is not best)
         self.decodes.leave(worst)
         self.memory.release(worst)
         child = best.fork(1, worst.arrival_number)
-        child.generated_tokens = best.generated_tokens
-        self.samples.share(best, child)
+        child.base_generated_tokens = best.generated_tokens
+        self.forking.share(best, child)
 
     def has_slot(self) -> bool:
         """Return whether every beam of the next in line finds a slot."""
@@ -71,4 +71,4 @@ class BeamSearch(ContinuousBatching):
 
 def _slots(seq: Sequence) -> int:
     """Return the slots of a sequence: of all its beams before they have begun."""
-    return seq.samples if seq.group is None else 1
+    return seq.samples if seq.siblings is None else 1

@@ -4,11 +4,13 @@ Decodes come first, then prompts, as far as slots, the token budget and memory a
 memory as they grow; when it runs out, a running sequence loses its own and waits again.
 """
 
+from collections.abc import Reversible
+
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.protocols import ChunkMemory, KVMemory, Room
+from servetwin.policies.protocols import AdmittingMemory, ChunkMemory, KVMemory
 from servetwin.policies.schedulers.admission import (
     Joins,
     Reserved,
@@ -18,8 +20,8 @@ from servetwin.policies.schedulers.admission import (
     whole,
 )
 from servetwin.policies.schedulers.base import SchedulerBase
+from servetwin.policies.schedulers.forking import Forking
 from servetwin.policies.schedulers.preemption import VICTIMS
-from servetwin.policies.schedulers.samples import Samples
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -34,39 +36,37 @@ class ContinuousBatching(SchedulerBase):
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, joins: Joins = whole) -> None:
-        room: Room = memory
+        admitting: AdmittingMemory = memory
         drafts = config.draft_rows
         by_block = memory.layout == "paged"
         if drafts and (config.kv == "grouped" and config.batching != "unified"):
             by_block = False
         by_block = by_block and (config.prompt_token or not drafts)
         if config.admission == "full" or (drafts and not by_block):
-            room = Reserved(memory, config.draft_reach)
-        growth = memory if by_block and room is memory else None
-        decodes = Lockstep(memory.block_tokens, growth)
+            admitting = Reserved(memory, config.draft_reach)
+        growing = memory if by_block and admitting is memory else None
+        decodes = Lockstep(memory.block_tokens, growing)
         if drafts:
-            decodes = DraftedDecodes(1 + drafts, growth, memory.block_tokens, config.draft_slots)
+            decodes = DraftedDecodes(1 + drafts, growing, memory.block_tokens, config.draft_slots)
             decodes.prompt_token = config.prompt_token
-        super().__init__(memory, config, room, decodes)
+        super().__init__(memory, config, admitting, decodes)
         self.joins = padded if config.budget_count == "padded" and joins is whole else joins
         self.budget = config.token_budget
-        by_chunk = config.prompt_blocks == "chunk" and room is memory
-        self.chunks = memory if by_chunk and isinstance(memory, ChunkMemory) else None
-        self.samples = Samples(room, decodes, self.line, config.queue_samples)
+        by_chunk = config.prompt_blocks == "chunk" and admitting is memory
+        self.chunk_memory = memory if by_chunk and isinstance(memory, ChunkMemory) else None
+        self.forking = Forking(admitting, decodes, self.intake, config.queue_samples)
 
-    def decide(self, batch: Batch, now_s: float) -> bool:
-        """Fill a step with what runs and what it admits; return whether it preempts nobody."""
+    def decide(self, batch: Batch, now_s: float) -> None:
+        """Fill a step with what runs and what it admits."""
         preempted = len(batch.preempted)
         left = self.run(batch)
-        is_calm = len(batch.preempted) == preempted
-        if is_calm or self.config.admit_after_preemption:
+        if len(batch.preempted) == preempted or self.config.admit_after_preemption:
             self.admit(batch, left, now_s)
-        return is_calm
 
     def run(self, batch: Batch) -> int:
         """Compute a token of every decode, and parts of prompts; return the rows left."""
         while not self.decodes.grow():
-            self.preempt(self.victim(self.prompts), batch)
+            self.preempt(self.victim(self.prompts, self.decodes), batch)
         return self.go_on_with_prompts(batch)
 
     def go_on_with_prompts(self, batch: Batch) -> int:
@@ -74,8 +74,8 @@ class ContinuousBatching(SchedulerBase):
         left = self.budget
         if batch.lockstep is not None:
             left -= self.decodes.rows * self.decodes.size
-        if self.chunks is not None:
-            self.make_room_for_chunks(batch, left, self.chunks)
+        if self.chunk_memory is not None:
+            self.make_room_for_chunks(batch, left, self.chunk_memory)
         for seq in self.prompts:
             left -= self.compute(seq, left, batch)
         return left
@@ -90,11 +90,11 @@ class ContinuousBatching(SchedulerBase):
                 left -= tokens
                 place += 1
             else:
-                self.preempt(VICTIMS[self.config.victim](self.prompts[place:], ()), batch)
+                self.preempt(self.victim(self.prompts[place:], ()), batch)
 
     def admit(self, batch: Batch, left: int, now_s: float) -> None:
         """Admit what waits, as far as slots, the rows left of the budget and memory allow."""
-        queue, line, memory, decodes = self.queue, self.line, self.memory, self.decodes
+        queue, intake, memory, decodes = self.queue, self.intake, self.memory, self.decodes
         while queue.size and left > 0 and self.has_slot():
             seq = queue.head()
             if seq is None:
@@ -110,23 +110,25 @@ class ContinuousBatching(SchedulerBase):
                 return
             if not (self.has_room_at_peak(seq) and self.reserve(seq, cached, left)):
                 return
-            if line.give_up_if_late(seq, now_s):
+            if intake.give_up_if_late(seq, now_s):
                 memory.release(seq)
-                line.pop()
+                intake.pop()
                 continue
             if cached:
                 seq.base_computed_tokens = cached
                 if not seq.preemptions:
                     seq.cached_tokens = cached
-                batch.swapped_tokens += seq.loaded_tokens
-            line.pop()
+                batch.swapped_tokens += seq.held.loaded_tokens
+            intake.pop()
             self.prompts.append(seq)
             left -= self.compute(seq, left, batch)
 
     def reserve(self, seq: Sequence, cached: int, left: int) -> bool:
         """Take memory for the next in line, which finds ``cached`` tokens; False without room."""
         tokens = seq.prompt_tokens + seq.base_generated_tokens
-        return self.room.reserve(seq, tokens if self.chunks is None else min(tokens, cached + left))
+        if self.chunk_memory is not None:
+            tokens = min(tokens, cached + left)
+        return self.admitting_memory.reserve(seq, tokens)
 
     def has_room_at_peak(self, seq: Sequence) -> bool:
         """Return whether ``seq`` and all that run stay below the memory's size; alone it may."""
@@ -143,9 +145,9 @@ class ContinuousBatching(SchedulerBase):
             self.memory.commit(seq, seq.base_computed_tokens + tokens)
         return tokens
 
-    def victim(self, prompts: list[Sequence]) -> Sequence:
-        """Return the running sequence that loses its memory."""
-        return VICTIMS[self.config.victim](prompts, self.decodes)
+    def victim(self, prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
+        """Return the sequence that loses its memory: a prompt in progress, or a decode."""
+        return VICTIMS[self.config.victim](prompts, decodes)
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
@@ -153,14 +155,14 @@ class ContinuousBatching(SchedulerBase):
         ended: list[Sequence] = []
         if batch.lockstep is not None and decodes.size:
             ended = decodes.advance(steps)
-        for seq, start, tokens, samples, _ in batch.chunks:
+        for seq, start, tokens, yields_token, _ in batch.chunks:
             seq.base_computed_tokens = start + tokens
-            if samples:
+            if yields_token:
                 seq.base_generated_tokens += batch.prompt_token
                 self.prompts.remove(seq)
                 if seq.begins_samples:
                     slots = self.config.max_seqs - decodes.size - len(self.prompts) - 1
-                    ended += self.samples.begin(seq, slots)
+                    ended += self.forking.begin(seq, slots)
                 if seq.finished:
                     ended.append(seq)
                 else:
@@ -169,7 +171,7 @@ class ContinuousBatching(SchedulerBase):
             return ended
         ended = self.in_order_of_release(ended)
         self.end(ended)
-        return self.samples.ended_requests(ended)
+        return self.forking.ended_requests(ended)
 
     def end(self, ended: list[Sequence]) -> None:
         """Give back what sequences held whose last token is out."""

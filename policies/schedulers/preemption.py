@@ -46,15 +46,15 @@ class Swap:
         if seq.computed_tokens > self._free_tokens:
             return False
         self._free_tokens -= seq.computed_tokens
-        seq.on_host = True
+        seq.held.on_host = True
         batch.swapped_tokens += seq.computed_tokens
         batch.swapped_out = [*batch.swapped_out, SwappedOut(seq, blocks)]
         return True
 
     def fetch(self, seq: Sequence) -> int:
         """Give back the room of a sequence that returns, or is aborted; return its tokens."""
-        if not seq.on_host:
+        if not seq.held.on_host:
             return 0
         self._free_tokens += seq.computed_tokens
-        seq.on_host = False
+        seq.held.on_host = False
         return seq.computed_tokens

@@ -19,7 +19,7 @@ class PrefillFirst(ContinuousBatching):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self.chunks = None  # A prompt that ran out of blocks would stop what frees them.
+        self.chunk_memory = None  # A prompt that ran out of blocks would stop what frees them.
         self.decoded = 0
         """Steps of decodes since prompts ran."""
 
@@ -30,11 +30,11 @@ class PrefillFirst(ContinuousBatching):
         batch = Batch((), None, self.one_row_prefills)
         if self.prompts_may_run():
             self.add_prompts(batch, now_s)
-        self.line.enforce_limit()
+        self.intake.enforce_limit()
         if not batch.chunks:
             batch.lockstep, batch.prompt_token = self.decodes, self.decodes.prompt_token
             while not self.decodes.grow():
-                self.preempt(self.victim(self.prompts), batch)
+                self.preempt(self.victim(self.prompts, self.decodes), batch)
             if not self.decodes.size and self.prompts:
                 self.add_prompts(batch, now_s)
         return batch if batch.chunks or self.decodes.size else None

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import DiscardingQueue, KVMemory, Refusal, Room
+from servetwin.policies.protocols import AdmittingMemory, DiscardingQueue, KVMemory, Refusal
 from servetwin.policies.protocols import WaitingQueue as WaitingQueue
 from servetwin.policies.schedulers.longest_prefix import LongestPrefixFirst
 from servetwin.policies.schedulers.waiting_queue import ArrivalOrder as ArrivalOrder
@@ -14,7 +14,7 @@ from servetwin.policies.schedulers.waiting_queue import (
     ShortestJobFirst,
 )
 from servetwin.policies.schedulers.waiting_queue import RankedQueue as RankedQueue
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import Sequence, Siblings
 from servetwin.workloads.native_class import mypyc_attr
 
 _QUEUES: dict[str, Callable[[], WaitingQueue]] = {
@@ -36,23 +36,23 @@ def has_stable_head(queue: WaitingQueue) -> bool:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class WaitingLine:
+class Intake:
     """A waiting queue with what may happen before and instead of admission."""
 
-    def __init__(self, queue: WaitingQueue, room: Room, config: PolicyConfig) -> None:
+    def __init__(self, queue: WaitingQueue, memory: AdmittingMemory, config: PolicyConfig) -> None:
         self.queue = queue
         self.dropped: list[tuple[Sequence, Refusal]] = []
         """Sequences given up since the list was last emptied."""
         self.is_restless = (
             not has_stable_head(queue)
             or config.admission == "peak"
-            or getattr(room, "gives_back", False)
+            or getattr(memory, "gives_back", False)
         )
         """Whether the next in line may be another, or find room, after any step."""
-        self._room = room
+        self._memory = memory
         self._longest = config.max_model_len
         longest = Sequence("", 0.0, max(1, self._longest - 1), 2)  # which decodes
-        self._holds_any = room.refusal(longest) is None
+        self._holds_any = memory.refusal(longest) is None
         """Whether every length that the model allows fits the memory."""
         self._queues_samples = config.queue_samples
         self._limit = config.queue_limit
@@ -70,7 +70,7 @@ class WaitingLine:
         if total > self._longest:
             reason = f"{total} tokens are more than the model length of {self._longest}"
             return Refusal("too_long", reason)
-        if not self._holds_any and (misfit := self._room.refusal(seq)):
+        if not self._holds_any and (misfit := self._memory.refusal(seq)):
             return Refusal("too_long", misfit)
         return None
 
@@ -82,7 +82,7 @@ class WaitingLine:
         if self._newcomers is not None and not _has_run(seq):
             self._newcomers[seq] = None
         if self._queues_samples and seq.begins_samples and not seq.base_computed_tokens:
-            seq.group = SampleGroup(seq)
+            seq.siblings = Siblings(seq)
             for sample in range(1, seq.samples):
                 self.queue.push(seq.fork(sample, seq.arrival_number + sample))
 
@@ -129,7 +129,7 @@ class WaitingLine:
         dropped = []
         while newcomers and queue.size > limit:
             seq, _ = newcomers.popitem()
-            if isinstance(queue, DiscardingQueue) and seq.group is None:
+            if isinstance(queue, DiscardingQueue) and seq.siblings is None:
                 queue.discard(seq)
             else:  # all samples of the request
                 while queue.remove(seq.request_id) is not None:
@@ -145,4 +145,4 @@ class WaitingLine:
 
 def _has_run(seq: Sequence) -> bool:
     """Return whether the request was served in part: then it is not turned away."""
-    return seq.preemptions > 0 or seq.group is not None or seq.computed_tokens > 0
+    return seq.preemptions > 0 or seq.siblings is not None or seq.computed_tokens > 0

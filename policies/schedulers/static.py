@@ -39,7 +39,7 @@ class StaticBatching(SchedulerBase):
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a waiting sequence, or stop a member; its row is held to the end of the batch."""
-        if seq := self.line.remove(request_id):
+        if seq := self.intake.remove(request_id):
             return seq
         for seq in self.decodes:
             if seq.request_id == request_id:
@@ -53,7 +53,7 @@ class StaticBatching(SchedulerBase):
         """Return the next step of the held batch, or a new batch when one is due."""
         dead_rows = self.ended if self.config.padding else ()
         batch = Batch(dead_rows, self.decodes) if self.decodes.size else self.form(now_s)
-        self.line.enforce_limit()
+        self.intake.enforce_limit()
         return batch
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
@@ -77,7 +77,7 @@ class StaticBatching(SchedulerBase):
 
     def changes_batch(self, seq: Sequence) -> bool:
         """Return whether one sequence too many waits: no arrival joins a running batch."""
-        return self.line.over_limit()
+        return self.intake.over_limit()
 
     def form(self, now_s: float) -> Batch | None:
         """Return the prompts of a new batch where one is due, padded to the longest of them."""
@@ -94,26 +94,26 @@ class StaticBatching(SchedulerBase):
         longest = max(rows) if config.padding else 0
         chunks = [_prompt(s, n, max(n, longest)) for s, n in zip(self.prompts, rows, strict=True)]
         batch = Batch(chunks, None, self.one_row_prefills)
-        batch.swapped_tokens = sum(seq.loaded_tokens for seq in self.prompts)
+        batch.swapped_tokens = sum(seq.held.loaded_tokens for seq in self.prompts)
         return batch
 
     def admit(self, seq: Sequence, now_s: float) -> bool:
         """Take the next in line into the batch, or give it up; False without room."""
-        if not self.line.give_up_if_late(seq, now_s):
+        if not self.intake.give_up_if_late(seq, now_s):
             cached_tokens = self.memory.cached_prefix(seq)
             if not self.memory.reserve(seq, seq.final_kv_tokens):
                 return False
-            seq.cached_tokens = seq.computed_tokens = cached_tokens
+            seq.cached_tokens = seq.base_computed_tokens = cached_tokens
             self.memory.commit(seq, seq.prompt_tokens)
             self.prompts.append(seq)
-        self.line.pop()
+        self.intake.pop()
         return True
 
     def first_tokens(self) -> list[Sequence]:
         """Let the computed prompts decode; return those of one token."""
         finished = []
         for seq in self.prompts:
-            seq.computed_tokens, seq.generated_tokens = seq.prompt_tokens, 1
+            seq.base_computed_tokens, seq.base_generated_tokens = seq.prompt_tokens, 1
             if seq.finished:
                 finished.append(seq)
             else:
@@ -134,4 +134,6 @@ class StaticBatching(SchedulerBase):
 
 def _prompt(seq: Sequence, tokens: int, rows: int) -> ScheduledSequence:
     """Return the rest of a prompt, ``tokens`` long, padded to ``rows``."""
-    return ScheduledSequence(seq, seq.computed_tokens, tokens, samples=True, padding=rows - tokens)
+    return ScheduledSequence(
+        seq, seq.computed_tokens, tokens, yields_token=True, padding=rows - tokens
+    )

@@ -4,6 +4,7 @@ Sequences run in the order in which they were admitted, under one token budget. 
 blocks chunk by chunk, so prompts and decodes compete for memory in that order too.
 """
 
+from collections.abc import Reversible
 from operator import attrgetter
 
 from servetwin.policies.batch import Batch
@@ -19,7 +20,7 @@ _ADMISSION = attrgetter("admission_number")
 
 def _rank(seq: Sequence) -> tuple[int, int]:
     """Return the rank of a victim; the answers to one prompt arrived together."""
-    first = seq if seq.group is None else seq.group.first
+    first = seq if seq.siblings is None else seq.siblings.first
     return seq.priority, -first.arrival_number
 
 
@@ -49,41 +50,41 @@ class UnifiedBatching(ContinuousBatching):
         """Whether it matters in which order running sequences give blocks back."""
         self.names_answers = False
         """Whether a prompt may repeat an answer that a prefix cache keeps."""
-        self.chunks = None
-        has_parts = self.room is memory and memory.layout == "paged"
-        self.parts = memory if has_parts and isinstance(memory, GatedMemory) else None
+        self.chunk_memory = None
+        by_chunk = self.admitting_memory is memory and memory.layout == "paged"
+        self.gated_memory = memory if by_chunk and isinstance(memory, GatedMemory) else None
 
-    def decide(self, batch: Batch, now_s: float) -> bool:
-        """Fill a step with what runs and what it admits; return whether it preempts nobody.
+    def decide(self, batch: Batch, now_s: float) -> None:
+        """Fill a step with what runs and what it admits.
 
         A step in which nothing runs, since its first sequences preempted themselves, takes no time:
         the next one is decided at once.
         """
         rows = self.config.long_prefill_tokens
-        is_calm = is_done = False
-        while not is_done:
-            if batch.preempted:
+        while True:
+            preempted = len(batch.preempted)
+            if preempted:
                 self.settle()
             if rows:
                 present = self.decodes.size + len(self.prompts) + self.queue.size
                 share = self.budget // max(1, present)
                 self.most_rows = max(rows, self.least_share * share) if present > 1 else self.budget
-            is_calm = super().decide(batch, now_s)
-            is_done = is_calm or self.decodes.size > 0 or len(batch.chunks) > 0
-        return is_calm
+            super().decide(batch, now_s)
+            if self.decodes.size or batch.chunks or len(batch.preempted) == preempted:
+                return
 
     def run(self, batch: Batch) -> int:
         """Compute what every running sequence lacks; return the rows left of the budget."""
-        if self.parts is None:
+        if self.gated_memory is None:
             return super().run(batch)
         if self.paused:
             for seq in [seq for seq in self.prompts if seq in self.paused]:
                 self.prompts.remove(seq)
                 self.decodes.join(seq)
             self.paused = set()
-        if self.has_room(self.parts) and self.decodes.grow():
+        if self.has_room(self.gated_memory) and self.decodes.grow():
             return self.go_on_with_prompts(batch)
-        return self.run_in_turn(batch, self.parts)
+        return self.run_in_turn(batch, self.gated_memory)
 
     def has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
@@ -153,7 +154,7 @@ class UnifiedBatching(ContinuousBatching):
                 tokens = self.rows_of(seq, left - kept if kept < left else 0)
             victim: Sequence | None = None
             while victim is not seq and not memory.extend(seq, computed + tokens + slots):
-                victim = self.victim(running)
+                victim = self.victim(running, decodes)
                 self.preempt(victim, batch)
                 left += rows.pop(victim, 0)
                 coming.discard(victim)
@@ -174,11 +175,15 @@ class UnifiedBatching(ContinuousBatching):
             decodes.granted_step = decodes.steps + 1
         return left
 
-    def victim(self, prompts: list[Sequence]) -> Sequence:
-        """Return the sequence to preempt: of equal priorities the one that arrived last."""
+    def victim(self, prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
+        """Return the sequence to preempt: of equal priorities the one that arrived last.
+
+        Of the answers to one prompt, the decode that joined first.
+        """
         if self.config.victim == "lowest-priority":
-            return min(self.holders(), key=_rank)
-        return super().victim(prompts)
+            running: list[Sequence] = [*self.decodes, *prompts]
+            return min(running, key=_rank)
+        return super().victim(prompts, decodes)
 
     def is_decode(self, seq: Sequence) -> bool:
         """Return whether a sequence computes one row and has its first token."""
@@ -192,11 +197,11 @@ class UnifiedBatching(ContinuousBatching):
         padding = self.padding(seq, cached) if self.pads else 0
         if padding >= left:
             return False
-        if self.parts is None:
+        if self.gated_memory is None:
             return super().reserve(seq, cached, left)
         end = min(total, cached + min(left, self.most_rows)) + padding + self.config.draft_slots
         whole = total if self.config.full_prompt_gate else 0
-        return self.parts.reserve_part(seq, end, max(end, whole))
+        return self.gated_memory.reserve_part(seq, end, max(end, whole))
 
     def admit(self, batch: Batch, left: int, now_s: float) -> None:
         """Admit what waits, as far as slots, the rows left of the budget and memory allow."""
@@ -222,8 +227,8 @@ class UnifiedBatching(ContinuousBatching):
         tokens = self.rows_of(seq, left)
         padding = self.padding(seq, seq.base_computed_tokens) if self.pads else 0
         end = seq.base_computed_tokens + tokens
-        if self.parts is not None:
-            room = self.parts.extend(seq, end + padding + self.config.draft_slots)
+        if self.gated_memory is not None:
+            room = self.gated_memory.extend(seq, end + padding + self.config.draft_slots)
             assert room, "there was room for every running sequence"
         self.commit(seq, end)
         self.add_rows(batch, seq, tokens)
@@ -258,7 +263,7 @@ class UnifiedBatching(ContinuousBatching):
         for seq in self.decodes:
             tokens = seq.computed_tokens if coming > 0 else self.decodes.known_tokens(seq)
             tokens += coming
-            if seq.names_answer and tokens // block > seq.keyed_blocks:
+            if seq.names_answer and tokens // block > seq.held.keyed_blocks:
                 filled.append((tokens, seq))
         for tokens, seq in sorted(filled, key=lambda each: (-each[0], each[1].admission_number)):
             self.memory.commit(seq, tokens)

@@ -21,31 +21,31 @@ class ArrivalOrder:
 
     def __init__(self) -> None:
         self.size = 0
-        self._line: deque[Sequence] = deque()  # by arrival number
+        self._arrived: deque[Sequence] = deque()  # by arrival number
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the waiting sequences."""
-        return iter(self._line)
+        return iter(self._arrived)
 
     def push(self, seq: Sequence) -> None:
         """Add a sequence, for the first time or after preemption."""
         self.size += 1
-        line, number = self._line, seq.arrival_number
-        if not line or line[-1].arrival_number < number:
-            line.append(seq)
-        elif number < line[0].arrival_number:
-            line.appendleft(seq)
+        arrived, number = self._arrived, seq.arrival_number
+        if not arrived or arrived[-1].arrival_number < number:
+            arrived.append(seq)
+        elif number < arrived[0].arrival_number:
+            arrived.appendleft(seq)
         else:
-            line.insert(bisect_left(line, number, key=_arrival_number), seq)
+            arrived.insert(bisect_left(arrived, number, key=_arrival_number), seq)
 
     def head(self) -> Sequence | None:
         """Return the sequence that is next; None where none waits."""
-        return self._line[0] if self._line else None
+        return self._arrived[0] if self._arrived else None
 
     def pop(self) -> Sequence:
         """Remove and return the sequence that is next."""
         self.size -= 1
-        return self._line.popleft()
+        return self._arrived.popleft()
 
     def remove(self, request_id: str) -> Sequence | None:
         """Remove and return a sequence; None when it does not wait."""
@@ -54,7 +54,7 @@ class ArrivalOrder:
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
         self.size -= 1
-        del self._line[bisect_left(self._line, seq.arrival_number, key=_arrival_number)]
+        del self._arrived[bisect_left(self._arrived, seq.arrival_number, key=_arrival_number)]
 
     def served(self, seq: Sequence) -> None:
         """Do nothing: this order counts no service."""
@@ -183,7 +183,7 @@ class FairShare:
     def __init__(self) -> None:
         self.size = 0
         self._served: dict[str | None, float] = {}
-        self._lines: dict[str | None, ArrivalOrder] = {}
+        self._queues: dict[str | None, ArrivalOrder] = {}
         """The sequences of each tenant that waits."""
         self._heap: list[tuple[float, int, int, str | None]] = []
         self._newest: dict[str | None, int] = {}
@@ -193,20 +193,20 @@ class FairShare:
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the waiting sequences, tenant by tenant."""
-        for line in self._lines.values():
-            yield from line
+        for queue in self._queues.values():
+            yield from queue
 
     def push(self, seq: Sequence) -> None:
         """Add a sequence, for the first time or after preemption."""
-        line = self._lines.get(seq.tenant)
-        if line is None:
+        queue = self._queues.get(seq.tenant)
+        if queue is None:
             poorest, served = self.head(), self._served
             floor = self._last if poorest is None else served[poorest.tenant]
             served[seq.tenant] = max(served.get(seq.tenant, 0.0), floor)
-            line = self._lines[seq.tenant] = ArrivalOrder()
+            queue = self._queues[seq.tenant] = ArrivalOrder()
         self.size += 1
-        line.push(seq)
-        if line.head() is seq:
+        queue.push(seq)
+        if queue.head() is seq:
             self._enter(seq)
 
     def head(self) -> Sequence | None:
@@ -214,8 +214,8 @@ class FairShare:
         heap = self._heap
         while heap:
             served, number, entry, tenant = heap[0]
-            line = self._lines.get(tenant)
-            head = line.head() if line and entry == self._newest[tenant] else None
+            queue = self._queues.get(tenant)
+            head = queue.head() if queue and entry == self._newest[tenant] else None
             if head and head.arrival_number == number and self._served[tenant] == served:
                 return head
             heappop(heap)
@@ -239,10 +239,10 @@ class FairShare:
         """Remove a sequence, which must wait."""
         self.size -= 1
         self._last = self._served[seq.tenant]
-        line = self._lines[seq.tenant]
-        line.discard(seq)
-        if not line.size:
-            del self._lines[seq.tenant]
+        queue = self._queues[seq.tenant]
+        queue.discard(seq)
+        if not queue.size:
+            del self._queues[seq.tenant]
 
     def served(self, seq: Sequence) -> None:
         """Count the output for the tenant."""

@@ -47,20 +47,16 @@ def simulate_cluster(
     """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
     Either all pools serve whole requests behind ``router``; or prefill pools are behind ``router``,
-    decode pools behind ``decode_router``, and ``link`` carries keys and values between them. The
-    ``replica`` of a request is the last one that received it. A pool with ``ranks`` has so many
-    for each replica, all of them behind the router (``sim.core.lockstep_group``).
+    decode pools behind ``decode_router``, and ``link`` carries keys and values between them. A pool
+    with ``ranks`` has so many for each replica, all behind the router. With ``macro``, replicas
+    whose answers nothing waits for run ahead on their own (``sim.core.pools``).
 
     In a closed loop, requests with parents are sent after their answers; with ``fail_fast`` one
     without an answer ends its task (``workloads.graphs``). Otherwise all are sent at their stamps.
-    ``recorder`` holds the latency of the API and says what else to keep. ``seed`` feeds one random
-    stream for each router, for the step noise of each replica and for the drafts of each request,
-    so that one more replica leaves the others as they are. ``build`` makes the scheduler of a
-    replica. With a ``share`` only some of the replicas behind ``router`` are simulated; it must not
-    look at loads.
-
-    With ``macro``, replicas whose answers nothing waits for run ahead on their own
-    (``sim.core.pools``): all in an open loop; only the decode replicas if keys and values move.
+    ``recorder`` says what to keep. ``seed`` feeds a random stream for each router, for the noise of
+    each replica and for the drafts of each request, so one more replica leaves the others as they
+    are. ``build`` makes the scheduler of a replica. With a ``share`` only some replicas behind
+    ``router`` are simulated; it must not look at loads.
 
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.
@@ -73,8 +69,7 @@ def simulate_cluster(
     with no_garbage_collection():
         members = list(_members(env, recorder, pools, seeds, macro, build))
         _group_ranks(members)
-    front = [member for member in members if member.pool.role != "decode"]
-    back = [member for member in members if member.pool.role == "decode"]
+    front, back = _sides(members)
     entrance = _behind(router, front, router_seed, share)
     decode = _behind(decode_router, back, decode_router_seed) if back else None
     if closed_loop:
@@ -87,9 +82,7 @@ def simulate_cluster(
         if run_ahead is not None and decode is None:
             send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
         else:
-            service: PrefillDecode | RoutedReplicas = entrance
-            if decode is not None:
-                service = PrefillDecode(entrance, decode, link)
+            service = entrance if decode is None else PrefillDecode(entrance, decode, link)
             clients = Clients(env, recorder, service.receive, on_arrival)
             service.listen(clients.ended)
             clients.start(requests, closed_loop, fail_fast)
@@ -128,6 +121,12 @@ def _members(
             env, scheduler, pool.step_time, recorder, noise, macro, index, verifier=verifier
         )
         yield _Member(pool, replica)
+
+
+def _sides(members: Listed[_Member]) -> tuple[list[_Member], list[_Member]]:
+    """Return the members that requests come to, and those that only decode."""
+    back = [member for member in members if member.pool.role == "decode"]
+    return [member for member in members if member.pool.role != "decode"], back
 
 
 def _group_ranks(members: Listed[_Member]) -> None:

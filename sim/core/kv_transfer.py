@@ -112,6 +112,6 @@ class PrefillDecode:
         self.decode.receive(request, row, partial(self._enter_decode, prefill_end_s))
 
     def _enter_decode(self, prefill_end_s: float, seq: Sequence, replica: int) -> None:
-        seq.computed_tokens = seq.prompt_tokens
-        seq.generated_tokens = 1
+        seq.base_computed_tokens = seq.prompt_tokens
+        seq.base_generated_tokens = 1
         self.recorder.handed_over(seq, replica, prefill_end_s)

@@ -115,8 +115,8 @@ class Recorder:
         """
         admitted_s, first_s = self._admitted_s, self._first_s
         paused, handed_on = self._paused, self._handed_on
-        yields = batch.prompt_token
-        for seq, _, _, samples, _ in batch.chunks:
+        prompt_token = batch.prompt_token
+        for seq, _, _, yields_token, _ in batch.chunks:
             number = seq.number
             place = number - handed_on
             stamp_s = admitted_s[place]
@@ -124,7 +124,7 @@ class Recorder:
                 admitted_s[place] = started_s
             elif paused and number in paused:
                 paused.pop(number).append(started_s)
-            if samples and yields:
+            if yields_token and prompt_token:
                 stamp_s = first_s[place]
                 if stamp_s != stamp_s:  # NaN: none was out
                     first_s[place] = received_s

@@ -27,11 +27,9 @@ ReceiveAt = Callable[[int, int, Request, int], None]
 
 
 def send_at_stamps(
-    requests: Iterable[Request],
-    recorder: Recorder,
-    receive_at: ReceiveAt,
+    requests: Iterable[Request], recorder: Recorder, receive_at: ReceiveAt,
     on_arrival: Callable[[int], None] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Send ``requests``, which are in order of arrival, through one API process, in this order."""
     coming, api = iter(requests), recorder.api
     request = next(coming, None)
@@ -126,17 +124,9 @@ def as_sequence(
 ) -> Sequence:
     """Return the sequence that a server makes of a request; it ends at its declared limit."""
     seq = Sequence(  # names of arguments would double its cost
-        request.request_id,
-        arrival_s,
-        request.prompt_tokens,
-        request.output_tokens,
-        (),
-        request.priority,
-        number,
-        request.samples,
-        request.tenant,
-        request.estimated_output_tokens,
-    )
+        request.request_id, arrival_s, request.prompt_tokens, request.output_tokens, (),
+        request.priority, number, request.samples, request.tenant, request.estimated_output_tokens,
+    )  # fmt: skip
     if keys is not None:
         seq.block_keys, seq.key_blocks = keys.of(request)
         seq.names_answer = bool(request.answer_block_ids)

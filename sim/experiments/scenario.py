@@ -164,17 +164,11 @@ class Scenario:
 
 
 def replicate(
-    trace: Iterable[Request],
-    scenario: Scenario,
-    seed: np.random.SeedSequence,
-    *,
-    draw: bool = False,
-    extrapolate: bool = False,
-    macro: bool = True,
-    on_arrival: Callable[[int], None] | None = None,
-    recorder: Recorder | None = None,
+    trace: Iterable[Request], scenario: Scenario, seed: np.random.SeedSequence, *,
+    draw: bool = False, extrapolate: bool = False, macro: bool = True,
+    on_arrival: Callable[[int], None] | None = None, recorder: Recorder | None = None,
     share: Share | None = None,
-) -> Run:
+) -> Run:  # fmt: skip
     """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
 
     ``extrapolate`` also draws how much these cost beyond what was measured
@@ -201,8 +195,9 @@ def replicate(
         run = simulate_cluster(
             trace, _pools(scenario, models), RouterConfig(cluster.router, cluster.staleness_s),
             RouterConfig(cluster.decode_router, cluster.staleness_s), _link(scenario),
-            recorder=recorder, closed_loop=closed_loop, macro=macro, on_arrival=on_arrival,
-            seed=noise_seed.generate_state(4).tolist(), build=build, share=share,
+            recorder=recorder, closed_loop=closed_loop, fail_fast=cluster.fail_fast, macro=macro,
+            on_arrival=on_arrival, seed=noise_seed.generate_state(4).tolist(), build=build,
+            share=share,
         )  # fmt: skip
     else:
         scheduler = build(scenario.policies)

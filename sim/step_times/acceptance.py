@@ -271,7 +271,7 @@ class Verifier:
         One that decodes again, after a preemption, draws on from where it was.
         """
         answer, number = 0, seq.number
-        if seq.group is not None:
+        if seq.siblings is not None:
             answer = self._answers[number]
             self._answers[number] += 1
         block, row = divmod(number, _ANSWERS)

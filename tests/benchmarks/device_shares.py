@@ -148,13 +148,15 @@ class Steps:
     def decode(self, rows: int) -> Batch:
         """Return a step of so many decodes."""
         start = CONTEXT_TOKENS - 1
-        return Batch([ScheduledSequence(seq, start, 1, samples=True) for seq in self.seqs[:rows]])
+        return Batch(
+            [ScheduledSequence(seq, start, 1, yields_token=True) for seq in self.seqs[:rows]]
+        )
 
     def prefill(self) -> Batch:
         """Return a step of one whole prompt."""
         seq = Served("0", 0.0, self.prompt_tokens, max_tokens=8)
         seq.blocks = list(range(-(-self.prompt_tokens // BLOCK_TOKENS)))
-        return Batch([ScheduledSequence(seq, 0, self.prompt_tokens, samples=True)])
+        return Batch([ScheduledSequence(seq, 0, self.prompt_tokens, yields_token=True)])
 
     def seconds(self, batch: Batch) -> tuple[float, float]:
         """Return the time of a whole step with its tokens, and of its kernels in a row."""

@@ -57,7 +57,7 @@ class Steps:
         }
         for index, seq in enumerate(self._seqs):
             seq.blocks = list(range(index * blocks, (index + 1) * blocks))
-            seq.generated_tokens = 1
+            seq.base_generated_tokens = 1
             self._runner.logits(Batch([ScheduledSequence(seq, 0, context, True)]), self._states)
 
     def seconds(self, batch: int) -> float:

@@ -72,7 +72,7 @@ class Engine:
                 [5] * (CONTEXT + 8), SamplingParams(max_tokens=8)
             )
             runner.execute(
-                Batch([ScheduledSequence(sequence, 0, CONTEXT, samples=True)]), found.states
+                Batch([ScheduledSequence(sequence, 0, CONTEXT, yields_token=True)]), found.states
             )
         return found
 
@@ -82,7 +82,7 @@ class Engine:
             (CONTEXT, 1)
         ] * shape.decode_sequences
         entries = [
-            ScheduledSequence(sequence, start, tokens, samples=True)
+            ScheduledSequence(sequence, start, tokens, yields_token=True)
             for sequence, (start, tokens) in zip(self.sequences, chunks, strict=False)
         ]
         batch = Batch(entries)

@@ -57,11 +57,11 @@ class _HangingUp(DecidedAhead):
 
     def abort(self, request_id: str) -> Sequence | None:
         """Forget a request; of its decodes, the token of the step under way is not known yet."""
-        assert self.parts is not None
+        assert self.gated_memory is not None
         for seq in [seq for seq in self.decodes if seq.request_id == request_id]:
             self.decodes.leave(seq)
             self.prompts.append(seq)
-            self.parts.extend(seq, seq.base_computed_tokens)  # it holds what it held
+            self.gated_memory.extend(seq, seq.base_computed_tokens)  # it holds what it held
             seq.base_computed_tokens -= 1
         return super().abort(request_id)
 

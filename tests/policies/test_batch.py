@@ -13,7 +13,7 @@ def decodes(*contexts: int) -> Lockstep:
     group = Lockstep(4)
     for name, computed in enumerate(contexts):
         seq = sequence(str(name), computed, 9)
-        seq.computed_tokens, seq.generated_tokens = computed, 1
+        seq.base_computed_tokens, seq.base_generated_tokens = computed, 1
         group.join(seq)
     return group
 
@@ -47,7 +47,7 @@ def test_chunks_of_one_row_are_decodes_and_padding_counts_as_rows() -> None:
 def test_the_next_chunk_ends_at_the_limit_or_with_a_token() -> None:
     seq, batch = sequence("a", 10), Batch()
     assert batch.add_chunk(seq, 4) == 4
-    seq.computed_tokens = 4
+    seq.base_computed_tokens = 4
     assert [batch.add_chunk(seq, limit) for limit in (5, 6, 7)] == [5, 6, 6]
     assert list(batch.chunks) == [
         ScheduledSequence(seq, 0, 4, False),
@@ -107,7 +107,7 @@ def test_verified_drafts_count_as_decodes_with_all_their_rows() -> None:
     group = DraftedDecodes(3)
     for computed in (20, 30):
         seq = sequence("a", 10)
-        seq.computed_tokens = computed
+        seq.base_computed_tokens = computed
         group.join(seq)
     batch = Batch([ScheduledSequence(sequence("b", 10), 4, 6, True)], group)
     pairs = (3 * 20 + 6) + (3 * 30 + 6) + (6 * 4 + 21)

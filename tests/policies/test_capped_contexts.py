@@ -11,7 +11,7 @@ LIMITS = (1, 7, 12)
 
 def decoding(computed: int, later_tokens: int) -> Sequence:
     seq = Sequence("", 0.0, computed, 1 + later_tokens)
-    seq.computed_tokens, seq.generated_tokens = computed, 1
+    seq.base_computed_tokens, seq.base_generated_tokens = computed, 1
     return seq
 
 

@@ -18,7 +18,7 @@ ROWS = 3
 
 def decoding(computed: int, output: int) -> Sequence:
     seq = sequence("a", prompt=computed, output=output)
-    seq.computed_tokens, seq.generated_tokens = computed, 1
+    seq.base_computed_tokens, seq.base_generated_tokens = computed, 1
     return seq
 
 
@@ -117,7 +117,7 @@ def test_the_passes_end_with_the_first_token_of_a_member_that_has_none() -> None
     way, members = np.cumsum([0, 0, 0, 3] + [0, 0, 3] * 9), [decoding(5, 7) for _ in range(3)]
     found = []
     for seq in members:
-        seq.generated_tokens = 0
+        seq.base_generated_tokens = 0
         group.join(seq)
         group.set_schedule(seq, way)
         assert group.advance(1) == []

@@ -26,7 +26,6 @@ from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import KVMemory, KVUsage
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence
-from servetwin.sim.core.replica import Stalled
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import LinearStepTime
@@ -100,7 +99,7 @@ class SamplesTooSoon(ContinuousBatching):
     def schedule(self, now_s: float) -> Batch | None:
         batch = super().schedule(now_s)
         if batch:
-            batch.chunks = [chunk._replace(samples=True) for chunk in batch.chunks]
+            batch.chunks = [chunk._replace(yields_token=True) for chunk in batch.chunks]
         return batch
 
 
@@ -147,7 +146,7 @@ class ReservesTooLittle(PagedKV):
         return super().reserve(seq, max(1, tokens - self.block_tokens))
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
-        return super().table(seq, min(tokens, seq.held_blocks * self.block_tokens))
+        return super().table(seq, min(tokens, seq.held.blocks * self.block_tokens))
 
 
 class SameBlocksForAll(PagedKV):
@@ -199,7 +198,7 @@ BROKEN_SCHEDULERS = [
     (TooManySequences, BUDGETS, 2, "the batch", "3 sequences, 2 allowed"),
     (TooManyRows, BUDGETS, 4, "the batch", "9 rows, 8 allowed"),
     (SkipsAPosition, POSITIONS, 0, "sequence 'a'", "it starts at 1, 0 positions are computed"),
-    (SamplesTooSoon, POSITIONS, 4, "sequence 'c'", "it samples before its last position"),
+    (SamplesTooSoon, POSITIONS, 4, "sequence 'c'", "it yields a token before its last position"),
     (ComputesNothing, POSITIONS, 0, "sequence 'a'", "its entry computes nothing"),
     (EndsEarly, TOKENS, 1, "sequence 'a'", "1 out, 4 asked"),
     (RunsTooLong, TOKENS, 9, "sequence 'b'", "4 out, 3 asked"),
@@ -339,34 +338,15 @@ def test_a_correct_policy_runs_to_the_end() -> None:
     assert run.requests["last_token_s"].tolist() == ends_s
 
 
-@pytest.mark.parametrize(
-    ("role", "policy", "invariant"),
-    [("--batching", NeverRuns, WORK), ("--kv", LeaksABlock, CONSERVED)],
-)
+PLUG_INS = [("--batching", NeverRuns, WORK), ("--kv", LeaksABlock, CONSERVED)]
+
+
+@pytest.mark.parametrize(("role", "policy", "invariant"), PLUG_INS)
 def test_replay_stops_in_one_line(role: str, policy: type, invariant: str) -> None:
     said = refused("replay", SAMPLE, role, own(policy), "--replications", 0)
     assert said.startswith("servetwin: ")
     assert own(policy) in said
     assert re.search(rf"broke an invariant at step \d+: {re.escape(repr(invariant))}; ", said)
-
-
-def test_a_scheduler_without_a_checker_that_never_runs_is_found_by_the_replica() -> None:
-    config = PolicyConfig(**SMALL)
-    with pytest.raises(Stalled) as caught:
-        simulate(REQUESTS, NeverRuns(PagedKV(config), config), ONE_SECOND)
-    assert str(caught.value) == (
-        "no progress is possible from 0 s on: 0 running and 2 waiting requests, but no batch; "
-        "request 'a' needs 5 KV tokens of 64 free, so it lacks nothing but its turn"
-    )
-
-
-def test_a_memory_that_others_fill_is_named_as_what_is_missing() -> None:
-    config = PolicyConfig(**SMALL)
-    memory = PagedKV(config)
-    assert memory.reserve(Sequence("squatter", 0.0, 60, 1), 60)
-    with pytest.raises(Stalled) as caught:
-        simulate(REQUESTS, ContinuousBatching(memory, config), ONE_SECOND)
-    assert "request 'a' needs 5 KV tokens of 4 free, so it lacks KV memory" in str(caught.value)
 
 
 class Raises(ContinuousBatching):
@@ -384,31 +364,6 @@ class Overbooks(PagedKV):
         return super().reserve(seq, tokens)
 
 
-class AlwaysLater(ContinuousBatching):
-    """Asks to be woken a bit later, for ever."""
-
-    def schedule(self, now_s: float) -> Batch | None:
-        self._next_s = now_s + 1.0
-        return None
-
-    def wake_s(self) -> float | None:
-        return self._next_s
-
-
-class WakesNow(AlwaysLater):
-    """Asks to be woken at a moment that has passed."""
-
-    def wake_s(self) -> float | None:
-        return 0.0
-
-
-class WakesNever(AlwaysLater):
-    """Asks to be woken at no moment at all."""
-
-    def wake_s(self) -> float | None:
-        return float("nan")
-
-
 def test_an_exception_in_a_policy_of_ones_own_is_named() -> None:
     with pytest.raises(PluginError) as caught:
         replay(batching=own(Raises))
@@ -420,29 +375,6 @@ def test_an_exception_in_a_policy_of_ones_own_is_named() -> None:
 def test_an_overbooked_memory_is_found() -> None:
     with pytest.raises(InvariantBroken, match="blocks leak"):
         replay(kv=own(Overbooks))
-
-
-@pytest.mark.parametrize("policy", [AlwaysLater, WakesNow, WakesNever])
-def test_a_scheduler_that_wakes_in_vain_is_stopped(
-    policy: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("servetwin.sim.core.replica.MOST_WAKES_IN_VAIN", 500)
-    with pytest.raises(Stalled, match=r"no progress is possible from .* request 'a' needs"):
-        replay(batching=own(policy))
-
-
-def test_answers_that_preempt_each_other_forever_are_stopped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Four answers to a prompt, recomputed seven rows a step where three fit: vLLM never ends."""
-    monkeypatch.setattr("servetwin.sim.core.replica.MOST_PREEMPTIONS_IN_VAIN", 50)
-    config = PolicyConfig(
-        batching="unified", kv_tokens=27 * 16, queue_order="priority", victim="lowest-priority",
-        long_prefill_tokens=7, full_prompt_gate=False, queue_samples=True,
-    )  # fmt: skip
-    alike = replace(request("a", prompt=61, output=104), samples=4)
-    with pytest.raises(Stalled, match=r"^4 sequences preempt .* \(51 preemptions"):
-        simulate([alike], build_scheduler(config), ONE_SECOND)
 
 
 @pytest.mark.parametrize("more", [(), ("stream",), ("compare", "continuous", "chunked")])

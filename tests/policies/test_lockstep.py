@@ -10,7 +10,7 @@ from tests.support.scheduler_steps import sequence
 
 def decoding(name: str, computed: int, generated: int, output: int) -> Sequence:
     seq = sequence(name, prompt=computed - generated + 1, output=output)
-    seq.computed_tokens, seq.generated_tokens = computed, generated
+    seq.base_computed_tokens, seq.base_generated_tokens = computed, generated
     return seq
 
 

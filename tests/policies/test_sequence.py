@@ -1,30 +1,30 @@
 """What a sequence says of itself, outside a lockstep group and as a sample."""
 
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import Sequence, Siblings
 from tests.support.scheduler_steps import sequence
 
 
 def test_a_prompt_is_computed_until_it_yields_a_token() -> None:
     seq = sequence("a", 10, 2)
     assert (seq.computed_tokens, seq.total_tokens) == (0, 10)
-    seq.computed_tokens = 6
+    seq.base_computed_tokens = 6
     assert (seq.computed_tokens, seq.generated_tokens, seq.total_tokens) == (6, 0, 10)
-    seq.computed_tokens, seq.generated_tokens = 10, 1
+    seq.base_computed_tokens, seq.base_generated_tokens = 10, 1
     assert (seq.computed_tokens, seq.total_tokens) == (10, 11)
     assert not seq.finished
-    seq.computed_tokens, seq.generated_tokens = 11, 2
+    seq.base_computed_tokens, seq.base_generated_tokens = 11, 2
     assert seq.finished
     assert repr(seq) == "Sequence('a', 11 of 10+2 tokens computed)"
 
 
 def test_a_shortened_prompt_is_what_was_computed_and_the_rest_is_generated() -> None:
     seq = sequence("a", 10, 2)
-    seq.computed_tokens = 6
+    seq.base_computed_tokens = 6
     seq.shorten_prompt()
     assert (seq.total_tokens, seq.generated_tokens, seq.final_kv_tokens) == (6, -4, 11)
-    seq.generated_tokens = 1
+    seq.base_generated_tokens = 1
     assert not seq.finished
-    seq.generated_tokens = 2
+    seq.base_generated_tokens = 2
     assert seq.finished
 
 
@@ -54,12 +54,12 @@ def test_a_sample_is_the_same_request_and_holds_nothing() -> None:
         "a", 1.5, 10, 5, [1, 2], 3, key_blocks=2, number=7, samples=3, tenant="t",
         estimated_tokens=4, deadline_s=9.0,
     )  # fmt: skip
-    seq.group = SampleGroup(seq)
-    assert seq.group.left == 3
-    seq.computed_tokens, seq.generated_tokens = 10, 1
+    seq.siblings = Siblings(seq)
+    assert seq.siblings.left == 3
+    seq.base_computed_tokens, seq.base_generated_tokens = 10, 1
     child = seq.fork()
     same = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys", "priority",
-            "key_blocks", "number", "tenant", "estimated_tokens", "deadline_s", "group",
+            "key_blocks", "number", "tenant", "estimated_tokens", "deadline_s", "siblings",
             "generated_tokens")  # fmt: skip
     assert [getattr(child, name) for name in same] == [getattr(seq, name) for name in same]
     assert (child.samples, child.computed_tokens, child.blocks) == (1, 0, [])

@@ -71,7 +71,7 @@ def test_beams_share_a_tree_of_blocks_that_are_freed_with_their_last_user() -> N
     memory = PagedKV(PolicyConfig(kv_tokens=64, block_tokens=4))
     first = Sequence("beams", 0.0, 8, 20)
     assert memory.reserve(first, 8)
-    first.computed_tokens = 8
+    first.base_computed_tokens = 8
     beams = [first]
     for _ in range(3):
         child = first.fork()

@@ -111,6 +111,6 @@ class RoomForDrafts(CheckedScheduler):
                 group, held_tokens = entry.seq.lockstep, 0
                 if group is not None:
                     held_tokens = group.granted_tokens(entry.seq)
-                held_tokens = max(held_tokens, entry.seq.held_blocks * self.memory.block_tokens)
+                held_tokens = max(held_tokens, entry.seq.held.blocks * self.memory.block_tokens)
                 assert entry.start + entry.tokens <= held_tokens
         return batch

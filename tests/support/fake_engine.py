@@ -23,7 +23,9 @@ STUMBLE = 899
 
 def sampled_outputs(batch: Batch) -> list[str]:
     """Return the names of the answers that get a token."""
-    return [name for entry in batch.entries if entry.samples for name in entry.seq.output_ids()]
+    return [
+        name for entry in batch.entries if entry.yields_token for name in entry.seq.output_ids()
+    ]
 
 
 class FakeExecutor:

@@ -39,7 +39,7 @@ class FilledMemory:
         return {
             name: [NewToken(_next(states[name].token_ids) + place)]
             for entry in entries
-            if entry.samples
+            if entry.yields_token
             for place, name in enumerate(entry.seq.output_ids())
         }
 

@@ -35,7 +35,7 @@ class LogitRunner(Runner):
 
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> torch.Tensor:
         logits = super().logits(batch, states)
-        sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+        sampled = [entry.seq.request_id for entry in batch.entries if entry.yields_token]
         for request_id, row in zip(sampled, logits, strict=True):
             self.seen[request_id].append(row.clone())
         return logits

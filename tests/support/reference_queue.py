@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from servetwin.policies.config import QueueOrder
 from servetwin.policies.protocols import KVMemory, Refusal
-from servetwin.policies.schedulers.queueing import WaitingLine
+from servetwin.policies.schedulers.queueing import Intake
 from servetwin.policies.sequence import Sequence
 
 arrival_number = attrgetter("arrival_number")
@@ -77,7 +77,7 @@ class ReferenceQueue:
         return ranks[self._order], seq.arrival_number
 
 
-class ReferenceLine(WaitingLine):
+class ReferenceIntake(Intake):
     """Sorts all that wait, whenever too many do."""
 
     def enforce_limit(self) -> None:
@@ -97,4 +97,4 @@ class ReferenceLine(WaitingLine):
 
 def _is_later(seq: Sequence) -> bool:
     """Whether it is another sample than the first, with which a request is turned away."""
-    return seq.group is not None and seq.group.first is not seq
+    return seq.siblings is not None and seq.siblings.first is not seq

@@ -7,7 +7,7 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.workloads.request import Request
 from tests.support.random_runs import STEP_TIME
-from tests.support.reference_queue import ReferenceLine, ReferenceQueue
+from tests.support.reference_queue import ReferenceIntake, ReferenceQueue
 
 
 def run_over_queues(config: PolicyConfig, requests: list[Request], reference: bool) -> Run:
@@ -22,7 +22,7 @@ def run_over_queues(config: PolicyConfig, requests: list[Request], reference: bo
             return ReferenceQueue(config.queue_order, self.memory)
 
     scheduler = Plain(memory, config)
-    line = ReferenceLine(scheduler.queue, memory, config)
-    line._holds_any = False
-    scheduler.line, scheduler.dropped = line, line.dropped
+    intake = ReferenceIntake(scheduler.queue, memory, config)
+    intake._holds_any = False
+    scheduler.intake, scheduler.dropped = intake, intake.dropped
     return simulate(requests, scheduler, STEP_TIME)

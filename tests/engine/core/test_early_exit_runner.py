@@ -66,12 +66,12 @@ def test_decodes_that_all_leave_half_way_say_what_half_of_the_model_says() -> No
     )
     state = token_state([7], SamplingParams(OUTPUT))
     for step in range(OUTPUT):
-        entry = Batch([ScheduledSequence(seq, step, 1, samples=True)])
+        entry = Batch([ScheduledSequence(seq, step, 1, yields_token=True)])
         said_whole = whole.execute(entry, {"a": state})["a"][0].token_id
         said_half = half.execute(entry, {"a": state})["a"][0].token_id
         assert step == 0 or said_whole == said_half
         state.token_ids.append(said_whole)
-        seq.generated_tokens, seq.computed_tokens = step + 1, step + 1
+        seq.base_generated_tokens, seq.base_computed_tokens = step + 1, step + 1
 
 
 def test_skipped_layers_get_the_keys_and_values_of_the_state_at_the_exit() -> None:
@@ -79,11 +79,11 @@ def test_skipped_layers_get_the_keys_and_values_of_the_state_at_the_exit() -> No
     exiting, seq = runner_of(HALF), Sequence("a", 0.0, 3, OUTPUT)
     seq.blocks = [0]
     state = token_state([5, 6, 7], SamplingParams(OUTPUT))
-    prompt = ScheduledSequence(seq, 0, 3, samples=True)
+    prompt = ScheduledSequence(seq, 0, 3, yields_token=True)
     exiting.execute(Batch([prompt]), {"a": state})
     state.token_ids.append(9)
-    seq.generated_tokens = 1
-    exiting.execute(Batch([ScheduledSequence(seq, 3, 1, samples=True)]), {"a": state})
+    seq.base_generated_tokens = 1
+    exiting.execute(Batch([ScheduledSequence(seq, 3, 1, yields_token=True)]), {"a": state})
 
     def silent(dtype: torch.dtype, device: torch.device) -> Weights:
         weights = random_weights(CONFIG, dtype=dtype, device=device, seed=0, std=STD)
@@ -96,7 +96,7 @@ def test_skipped_layers_get_the_keys_and_values_of_the_state_at_the_exit() -> No
     expected = runner_of((), load_weights=silent)
     for stored, found in zip(expected.store.tensors, exiting.store.tensors, strict=True):
         stored.copy_(found)
-    expected.execute(Batch([ScheduledSequence(seq, 3, 1, samples=True)]), {"a": state})
+    expected.execute(Batch([ScheduledSequence(seq, 3, 1, yields_token=True)]), {"a": state})
     for stored, found in zip(expected.store.tensors, exiting.store.tensors, strict=True):
         assert found[:, 3] == pytest.approx(stored[:, 3], abs=1e-6)
 

@@ -72,7 +72,7 @@ def make_sequences() -> list[Sequence]:
     for index in range(len(PROMPTS)):
         seq = Sequence(str(index), 0.0, PROMPT_TOKENS, NEW_TOKENS)
         seq.blocks = blocks[index * held : (index + 1) * held]
-        seq.region_start, seq.region_tokens = index * region + 5, region - 5
+        seq.region_start, seq.held.region_tokens = index * region + 5, region - 5
         seqs.append(seq)
     return seqs
 
@@ -99,7 +99,7 @@ class Driver:
             joined = [seq for seq, join in zip(seqs, joins, strict=True) if join <= step]
             batch = Batch(list(self.entries(joined)))
             self.advance(batch, self.runner.execute(batch, states), states)
-            sampled = [entry.seq.request_id for entry in batch.entries if entry.samples]
+            sampled = [entry.seq.request_id for entry in batch.entries if entry.yields_token]
             for request_id, row in zip(sampled, self.runner.seen.pop(), strict=True):
                 logits[request_id].append(row)
             if all(seq.finished for seq in seqs):
@@ -121,9 +121,9 @@ class Driver:
         self, batch: Batch, new_tokens: dict[str, list[NewToken]], states: dict[str, TokenState]
     ) -> None:
         for entry in batch.entries:
-            entry.seq.computed_tokens += entry.tokens
-            if entry.samples:
-                entry.seq.generated_tokens += 1
+            entry.seq.base_computed_tokens += entry.tokens
+            if entry.yields_token:
+                entry.seq.base_generated_tokens += 1
                 (token,) = new_tokens[entry.seq.request_id]
                 states[entry.seq.request_id].token_ids.append(token.token_id)
 
@@ -171,7 +171,7 @@ def test_shared_prefix_blocks_change_no_token(
     first, second = make_sequences()[:2]
     shared = SHARED_TOKENS // BLOCK_TOKENS
     second.blocks[:shared] = first.blocks[:shared]
-    second.computed_tokens = second.cached_tokens = SHARED_TOKENS
+    second.base_computed_tokens = second.cached_tokens = SHARED_TOKENS
     driver = Driver(RecordingRunner(attention=attention), chunk_tokens)
     tokens, logits = driver.run([first, second], [0, join])
     assert tokens == oracle.tokens[:2]
@@ -185,7 +185,7 @@ def test_recompute_after_preemption_changes_no_token(oracle: Oracle, chunk_token
     seq.max_tokens = 20
     before, _ = driver.run([seq], [0])
     driver.runner.store.keys.fill_(torch.nan)
-    seq.max_tokens, seq.computed_tokens, seq.blocks = NEW_TOKENS, 0, list(range(60, 53, -1))
+    seq.max_tokens, seq.base_computed_tokens, seq.blocks = NEW_TOKENS, 0, list(range(60, 53, -1))
     states = {"0": TokenState(PROMPTS[0] + before[0], GREEDY)}
     while not seq.finished:
         batch = Batch(list(driver.entries([seq])))
@@ -215,7 +215,7 @@ def test_the_end_of_sequence_waits_for_the_minimum(monkeypatch: pytest.MonkeyPat
     forced = torch.zeros(1, CONFIG.vocab_size)
     forced[0, EOS_ID], forced[0, 9] = 2.0, 1.0
     monkeypatch.setattr(runner, "logits", lambda batch, states: forced.clone())
-    batch = Batch([ScheduledSequence(seq, 0, PROMPT_TOKENS, samples=True)])
+    batch = Batch([ScheduledSequence(seq, 0, PROMPT_TOKENS, yields_token=True)])
     params = SamplingParams(4, min_tokens=1)
     for generated, token in (([], 9), ([9], EOS_ID)):
         state = TokenState(PROMPTS[0] + generated, params)
@@ -225,7 +225,7 @@ def test_the_end_of_sequence_waits_for_the_minimum(monkeypatch: pytest.MonkeyPat
 def test_a_step_without_samples_computes_and_returns_nothing() -> None:
     runner, seq = RecordingRunner(), make_sequences()[0]
     states = {"0": TokenState(PROMPTS[0], GREEDY)}
-    assert runner.execute(Batch([ScheduledSequence(seq, 0, 7, samples=False)]), states) == {}
+    assert runner.execute(Batch([ScheduledSequence(seq, 0, 7, yields_token=False)]), states) == {}
     assert runner.seen[0].shape == (0, CONFIG.vocab_size)
     stored = runner.store.slots(seq, 0, 7)
     assert runner.store.keys[:, stored].isfinite().all()
@@ -235,11 +235,11 @@ def test_a_step_without_samples_computes_and_returns_nothing() -> None:
 def test_padding_rows_and_dead_rows_are_not_stored() -> None:
     runner, (seq, dead) = RecordingRunner(), make_sequences()[:2]
     states = {"0": TokenState(PROMPTS[0], GREEDY), "1": TokenState(PROMPTS[1], GREEDY)}
-    runner.execute(Batch([ScheduledSequence(dead, 0, 9, samples=True)]), states)
+    runner.execute(Batch([ScheduledSequence(dead, 0, 9, yields_token=True)]), states)
     before = runner.store.keys.clone()
     entries = [
-        ScheduledSequence(seq, 0, 5, samples=False, padding=4),
-        ScheduledSequence(dead, 9, 0, samples=False, padding=1),
+        ScheduledSequence(seq, 0, 5, yields_token=False, padding=4),
+        ScheduledSequence(dead, 9, 0, yields_token=False, padding=1),
     ]
     runner.execute(Batch(entries), {"0": states["0"]})
     changed = (runner.store.keys != before) & ~(runner.store.keys.isnan() & before.isnan())
@@ -250,7 +250,7 @@ def test_padding_rows_and_dead_rows_are_not_stored() -> None:
 
 def test_execute_leaves_states_and_batch_alone() -> None:
     seq = make_sequences()[0]
-    batch = Batch([ScheduledSequence(seq, 0, PROMPT_TOKENS, samples=True)])
+    batch = Batch([ScheduledSequence(seq, 0, PROMPT_TOKENS, yields_token=True)])
     states = {"0": TokenState(list(PROMPTS[0]), GREEDY)}
     copies = deepcopy((seq.blocks, states))
     RecordingRunner().execute(batch, states)
@@ -315,7 +315,7 @@ def test_bfloat16_stays_near_the_float32_oracle(device: str, layout: KVLayout) -
     seqs, steps = make_sequences(), []
     for start in (0, *range(PROMPT_TOKENS, PROMPT_TOKENS + NEW_TOKENS - 1)):
         tokens = 1 if start else PROMPT_TOKENS
-        batch = Batch([ScheduledSequence(seq, start, tokens, samples=True) for seq in seqs])
+        batch = Batch([ScheduledSequence(seq, start, tokens, yields_token=True) for seq in seqs])
         steps.append(runner.logits(batch, states).cpu())
     logits = torch.stack(steps, 1)
     error = (logits - oracle.logits).abs().max()
@@ -331,9 +331,9 @@ def test_bfloat16_stays_near_the_float32_oracle(device: str, layout: KVLayout) -
 def test_a_cuda_step_makes_the_host_wait_only_for_its_tokens() -> None:
     runner, seqs = RecordingRunner(device="cuda"), make_sequences()
     states = {str(i): TokenState([*prompt, 1], GREEDY) for i, prompt in enumerate(PROMPTS)}
-    prefill = Batch([ScheduledSequence(seq, 0, 30, samples=False) for seq in seqs])
-    mixed = [ScheduledSequence(seq, 30, 10, samples=True, padding=2) for seq in seqs[1:]]
-    steps = [prefill, Batch([ScheduledSequence(seqs[0], 30, 1, samples=True), *mixed])]
+    prefill = Batch([ScheduledSequence(seq, 0, 30, yields_token=False) for seq in seqs])
+    mixed = [ScheduledSequence(seq, 30, 10, yields_token=True, padding=2) for seq in seqs[1:]]
+    steps = [prefill, Batch([ScheduledSequence(seqs[0], 30, 1, yields_token=True), *mixed])]
     for batch in steps:
         runner.logits(batch, states)
     torch.cuda.set_sync_debug_mode("error")  # A step that makes the host wait raises.

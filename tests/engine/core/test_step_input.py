@@ -24,7 +24,7 @@ def one_row_batch() -> Batch:
     """A decode, the last row of a prompt, and a chunk."""
     decodes = Lockstep(4)
     sequences = [Sequence(name, 0.0, 8, 4) for name in "abc"]
-    sequences[0].computed_tokens, sequences[0].generated_tokens = 8, 1
+    sequences[0].base_computed_tokens, sequences[0].base_generated_tokens = 8, 1
     decodes.join(sequences[0])
     chunks = [
         ScheduledSequence(sequences[1], 7, 1, True),

@@ -59,10 +59,10 @@ def first_two(runner: Runner, rows: int, params: SamplingParams, count: int) -> 
     for index in range(count):
         seq = Sequence(str(index), 0.0, len(PROMPT), 8)
         seq.blocks = [0, *range(3 * index + 1, 3 * index + 4)]
-        seq.computed_tokens = len(PROMPT) - 1
+        seq.base_computed_tokens = len(PROMPT) - 1
         states[seq.request_id] = token_state(list(PROMPT), replace(params, seed=index))
         seqs.append(seq)
-    prompt = ScheduledSequence(seqs[0], 0, len(PROMPT) - 1, samples=False)
+    prompt = ScheduledSequence(seqs[0], 0, len(PROMPT) - 1, yields_token=False)
     runner.execute(Batch([prompt]), states)
     waiting = seqs
     while waiting:
@@ -70,8 +70,8 @@ def first_two(runner: Runner, rows: int, params: SamplingParams, count: int) -> 
         for name, tokens in runner.execute(Batch(passes), states).items():
             states[name].token_ids += [token.token_id for token in tokens]
         for seq in waiting:
-            seq.generated_tokens = len(states[seq.request_id].token_ids) - len(PROMPT)
-            seq.computed_tokens = seq.total_tokens - 1
+            seq.base_generated_tokens = len(states[seq.request_id].token_ids) - len(PROMPT)
+            seq.base_computed_tokens = seq.total_tokens - 1
         waiting = [seq for seq in waiting if seq.generated_tokens < 2]
     said = [states[seq.request_id].token_ids[len(PROMPT) :] for seq in seqs]
     return np.array([16 * first + second for first, second, *_ in said])
@@ -87,7 +87,7 @@ def exact(params: SamplingParams) -> FloatArray:
         seq, state = Sequence("a", 0.0, len(PROMPT), 8), token_state(list(PROMPT), params)
         state.token_ids[:] = ids
         seq.blocks = [0, 1]
-        batch = Batch([ScheduledSequence(seq, 0, len(ids), samples=True)])
+        batch = Batch([ScheduledSequence(seq, 0, len(ids), yields_token=True)])
         row = state.row(len(ids) - len(PROMPT))
         chances.append(probabilities(runner.logits(batch, {"a": state}), [row])[0].double())
     table = torch.stack(chances)

@@ -241,19 +241,19 @@ def test_accepted_tokens_have_the_logprobs_of_the_model(temperature: float) -> N
     seq = Sequence("a", 0.0, len(prompt), 12)
     seq.blocks = list(range(8))
     state = states["a"] = token_state(list(prompt), given)
-    first = ScheduledSequence(seq, 0, len(prompt), samples=True)
+    first = ScheduledSequence(seq, 0, len(prompt), yields_token=True)
     found = runner.execute(Batch([first]), states)["a"]
     state.token_ids.append(found[0].token_id)
     while len(found) < 12:
         root = len(state.token_ids) - 1
-        seq.generated_tokens, seq.computed_tokens = root + 1 - len(prompt), root
-        batch = Batch([ScheduledSequence(seq, root, drafts.tree.rows, samples=True)])
+        seq.base_generated_tokens, seq.base_computed_tokens = root + 1 - len(prompt), root
+        batch = Batch([ScheduledSequence(seq, root, drafts.tree.rows, yields_token=True)])
         tokens = runner.execute(batch, states)["a"]
         found += tokens
         state.token_ids += [token.token_id for token in tokens]
     plain = runner_of(Drafts())
     for place, token in enumerate(found):
-        whole = ScheduledSequence(seq, 0, len(prompt) + place, samples=True)
+        whole = ScheduledSequence(seq, 0, len(prompt) + place, yields_token=True)
         logits = plain.logits(Batch([whole]), states)
         (expected,) = token_logprobs(logits, [token.token_id], [2])
         assert token.logprobs is not None

@@ -79,10 +79,10 @@ def test_graphs_of_a_gpu_change_no_token(layout: KVLayout, run: Any) -> None:
 def test_a_captured_step_makes_the_host_wait_only_for_its_tokens() -> None:
     runner, seqs = captured_runner(), make_sequences()
     states = {str(i): TokenState([*prompt, 1], GREEDY) for i, prompt in enumerate(PROMPTS)}
-    prompts = [ScheduledSequence(seq, 0, PROMPT_TOKENS, samples=True) for seq in seqs]
+    prompts = [ScheduledSequence(seq, 0, PROMPT_TOKENS, yields_token=True) for seq in seqs]
     runner.logits(Batch(prompts), states)
     steps = [
-        Batch([ScheduledSequence(seq, PROMPT_TOKENS, 1, samples=True) for seq in seqs[:rows]])
+        Batch([ScheduledSequence(seq, PROMPT_TOKENS, 1, yields_token=True) for seq in seqs[:rows]])
         for rows in (1, 3, 4)
     ]
     torch.cuda.set_sync_debug_mode("error")  # A step that makes the host wait raises.

@@ -58,8 +58,8 @@ def test_a_step_takes_the_smallest_graph_that_holds_it() -> None:
     assert graphs.captured == [3, 2, 1]
     seqs = make_sequences()
     states = {str(i): TokenState([*prompt, 1], GREEDY) for i, prompt in enumerate(PROMPTS)}
-    prefill = [ScheduledSequence(seq, 0, PROMPT_TOKENS, samples=True) for seq in seqs]
-    decode = [ScheduledSequence(seq, PROMPT_TOKENS, 1, samples=True) for seq in seqs]
+    prefill = [ScheduledSequence(seq, 0, PROMPT_TOKENS, yields_token=True) for seq in seqs]
+    decode = [ScheduledSequence(seq, PROMPT_TOKENS, 1, yields_token=True) for seq in seqs]
     for entries, sizes in [
         (prefill, []),
         (decode[:1], [1]),
@@ -78,8 +78,8 @@ def test_a_context_beyond_the_captured_tables_is_computed_without_a_graph() -> N
     (seq,) = make_sequences()[:1]
     seq.blocks = list(range(20))
     states = {"0": TokenState([1] * 200, GREEDY)}
-    runner.logits(Batch([ScheduledSequence(seq, 0, 199, samples=True)]), states)
-    beyond = [ScheduledSequence(seq, 199, 1, samples=True)]
+    runner.logits(Batch([ScheduledSequence(seq, 0, 199, yields_token=True)]), states)
+    beyond = [ScheduledSequence(seq, 199, 1, yields_token=True)]
     found = runner.logits(Batch(beyond), states)
     assert graphs.replays == []
     assert found.isfinite().all()
@@ -91,9 +91,9 @@ def test_idle_rows_write_to_the_spare_slot_alone() -> None:
     seqs = make_sequences()
     states = {str(i): TokenState([*prompt, 1], GREEDY) for i, prompt in enumerate(PROMPTS)}
     runner.execute(
-        Batch([ScheduledSequence(seq, 0, PROMPT_TOKENS, samples=True) for seq in seqs]), states
+        Batch([ScheduledSequence(seq, 0, PROMPT_TOKENS, yields_token=True) for seq in seqs]), states
     )
-    rows = [ScheduledSequence(seq, PROMPT_TOKENS, 1, samples=True) for seq in seqs]
+    rows = [ScheduledSequence(seq, PROMPT_TOKENS, 1, yields_token=True) for seq in seqs]
     runner.execute(Batch(rows), states)
     before = runner.store.keys.clone()
     changed = [TokenState([*prompt, 2], GREEDY) for prompt in PROMPTS]
@@ -109,11 +109,11 @@ def test_a_row_that_does_not_sample_has_no_logits() -> None:
     runner, graphs = graph_runner()
     seqs = make_sequences()[:3]
     states = {str(i): TokenState([*prompt, 1], GREEDY) for i, prompt in enumerate(PROMPTS)}
-    prefill = [ScheduledSequence(seq, 0, PROMPT_TOKENS, samples=True) for seq in seqs]
+    prefill = [ScheduledSequence(seq, 0, PROMPT_TOKENS, yields_token=True) for seq in seqs]
     runner.logits(Batch(prefill), states)
-    rows = [ScheduledSequence(seq, PROMPT_TOKENS, 1, samples=True) for seq in seqs]
+    rows = [ScheduledSequence(seq, PROMPT_TOKENS, 1, yields_token=True) for seq in seqs]
     every = runner.logits(Batch(rows), states).clone()
-    rows[1] = rows[1]._replace(samples=False)
+    rows[1] = rows[1]._replace(yields_token=False)
     some = runner.logits(Batch(rows), states)
     assert graphs.replays == [4, 4]
     assert torch.equal(some, every[[0, 2]])

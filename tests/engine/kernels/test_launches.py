@@ -125,7 +125,7 @@ def test_a_step_launches_little_outside_of_its_graph(counted: Make, sampled: boo
         seq.blocks = [2 * index, 2 * index + 1]
     params = GREEDY if not sampled else replace(GREEDY, temperature=0.8, top_p=0.9, seed=1)
     states = {seq.request_id: TokenState([1] * 21, params) for seq in seqs}
-    batch = Batch([ScheduledSequence(seq, 20, 1, samples=True) for seq in seqs])
+    batch = Batch([ScheduledSequence(seq, 20, 1, yields_token=True) for seq in seqs])
     runner.execute(batch, states)
     launches.count = 0
     with launches:

@@ -25,7 +25,7 @@ def store(layout: KVLayout = "paged", config: ModelConfig = TINY) -> KVStore:
 
 def holder() -> Sequence:
     seq = Sequence("a", 0.0, 10, 1)
-    seq.blocks, seq.region_start, seq.region_tokens = [5, 0, 3], 30, 12
+    seq.blocks, seq.region_start, seq.held.region_tokens = [5, 0, 3], 30, 12
     return seq
 
 

@@ -45,7 +45,7 @@ def test_slots_follow_the_block_table_or_the_region(
 
 def holder() -> Sequence:
     seq = Sequence("a", 0.0, 10, 1)
-    seq.blocks, seq.region_start, seq.region_tokens = [5, 0, 3], 30, 12
+    seq.blocks, seq.region_start, seq.held.region_tokens = [5, 0, 3], 30, 12
     return seq
 
 

@@ -80,7 +80,7 @@ def test_logits_differ_by_rounding_alone(two: Any) -> None:
     seq = Sequence("a", 0.0, 30, 4)
     seq.blocks = [3, 1]
     states = {"a": token_state(list(range(300, 330)), SamplingParams(4))}
-    batch = Batch([ScheduledSequence(seq, 0, 30, samples=True)])
+    batch = Batch([ScheduledSequence(seq, 0, 30, yields_token=True)])
     shared = two[0].executor.logits(batch, states)
     alone = build_core(ONE)[0].executor.logits(batch, states)  # type: ignore[attr-defined]
     torch.testing.assert_close(shared, alone, rtol=0, atol=1e-5)

@@ -49,7 +49,7 @@ def test_the_length_of_a_region(
     memory = memory_of(128, reservation, max_model_len=32)
     seq = sequence("a", prompt, output)
     assert memory.reserve(seq, prompt)
-    assert (seq.region_start, seq.region_tokens) == (0, region)
+    assert (seq.region_start, seq.held.region_tokens) == (0, region)
     assert memory.free_tokens() == 128 - region
 
 
@@ -58,7 +58,7 @@ def test_released_regions_are_free_again() -> None:
     seq = sequence("a", 20, 12)
     assert memory.reserve(seq, 20)
     memory.release(seq)
-    assert (seq.region_start, seq.region_tokens, memory.free_tokens()) == (-1, 0, 64)
+    assert (seq.region_start, seq.held.region_tokens, memory.free_tokens()) == (-1, 0, 64)
     memory.release(seq)
     assert memory.free_tokens() == 64
 
@@ -86,7 +86,7 @@ def test_usage_adds_up() -> None:
     first, second = sequence("a", 5, 4), sequence("b", 3, 2)
     for seq in (first, second):
         assert memory.reserve(seq, seq.prompt_tokens)
-        seq.computed_tokens = seq.prompt_tokens
+        seq.base_computed_tokens = seq.prompt_tokens
     assert memory.usage([first, second]) == KVUsage(
         capacity_tokens=64,
         live_tokens=8,
@@ -113,7 +113,7 @@ def test_rounding_counts_as_external_waste_where_that_is_asked_for(
     first, second = sequence("a", 5, 4), sequence("b", 3, 2)
     for seq in (first, second):
         assert memory.reserve(seq, seq.prompt_tokens)
-        seq.computed_tokens = seq.prompt_tokens
+        seq.base_computed_tokens = seq.prompt_tokens
     usage = memory.usage([first, second])
     pieces = memory.free_tokens() - usage.free_tokens
     assert (usage.live_tokens, usage.reserved_tokens) == (8, 3 + 1)
@@ -121,7 +121,7 @@ def test_rounding_counts_as_external_waste_where_that_is_asked_for(
     assert usage.external_waste_tokens == external + pieces
     before = memory_of(64, reservation, max_model_len=20)
     assert [before.reserve(sequence("a", 5, 4), 5), before.free_tokens()] == [
-        True, 64 - first.region_tokens,
+        True, 64 - first.held.region_tokens,
     ]  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def test_the_check_finds_regions_that_were_moved_or_shortened(
     memory, seq = memory_of(), sequence("a", 10, 6)
     assert memory.reserve(seq, 10)
     memory.check([seq])
-    seq.region_start, seq.region_tokens = start, tokens
+    seq.region_start, seq.held.region_tokens = start, tokens
     with pytest.raises(AssertionError, match=message):
         memory.check([seq])
 
@@ -159,7 +159,7 @@ def test_contiguous_reserves_the_longest_or_rounds_up_the_output_or_the_whole(
     memory = ContiguousKV(config)
     seq = Sequence("s", 0.0, 200, 40)
     assert memory.reserve(seq, 200)
-    assert seq.region_tokens == region
+    assert seq.held.region_tokens == region
     assert memory.usage([seq]).internal_waste_tokens == region - 239
 
 
@@ -193,7 +193,7 @@ class ContiguousMachine(RuleBasedStateMachine):
         region = 1 << (prompt + output - 1).bit_length()
         assert self.memory.reserve(seq, prompt) == (region <= largest)
         if seq.region_start >= 0:
-            assert seq.region_start % seq.region_tokens == 0
+            assert seq.region_start % seq.held.region_tokens == 0
             self.held.append(seq)
 
     @precondition(lambda self: self.held)

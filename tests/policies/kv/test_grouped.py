@@ -83,10 +83,10 @@ def test_a_window_holds_no_more_than_its_blocks_and_one_beside_the_running_chunk
         end = seq.computed_tokens + chunk
         assert memory.extend(seq, end)
         memory.commit(seq, end)
-        seq.computed_tokens = end
+        seq.base_computed_tokens = end
         memory.check([seq])
         assert held_blocks(memory, seq) <= -(-window // 8) + 1 + -(-chunk // 8)
-    seq.generated_tokens = 1
+    seq.base_generated_tokens = 1
     group = Lockstep(8)
     group.join(seq)
     for _ in range(decodes):
@@ -124,7 +124,7 @@ def hit_of(memory: GroupedKV, number: int, tokens: int, keys: list[int]) -> int:
     hit = memory.cached_prefix(seq)
     assert memory.reserve(seq, tokens)
     memory.commit(seq, tokens)
-    seq.computed_tokens = tokens
+    seq.base_computed_tokens = tokens
     memory.check([seq])
     memory.release(seq)
     return hit

@@ -51,23 +51,23 @@ def test_it_holds_exactly_its_capacity() -> None:
 
 def test_what_a_step_computes_is_found_when_the_step_has_ended() -> None:
     host, writer = HostTier(8, block_tokens=4), prompt(1, 2, 3)
-    writer.computed_tokens = 4
+    writer.base_computed_tokens = 4
     host.keep(writer, 3, computed_blocks=1)
     assert host.find(prompt(1, 2, 3), 0, 3) == 1
-    writer.computed_tokens = 8
+    writer.base_computed_tokens = 8
     assert host.find(prompt(1, 2, 3), 0, 3) == 2
-    writer.computed_tokens = 12
+    writer.base_computed_tokens = 12
     assert host.find(prompt(1, 2, 3), 0, 3) == 3
-    writer.computed_tokens = 0
+    writer.base_computed_tokens = 0
     assert host.find(prompt(1, 2, 3), 0, 3) == 3, "what has been computed stays"
 
 
 def test_what_its_sequence_never_computed_is_forgotten_with_its_memory() -> None:
     host, writer = HostTier(8, block_tokens=4), prompt(1, 2, 3)
     host.keep(writer, 3, computed_blocks=0)
-    writer.computed_tokens = 8
+    writer.base_computed_tokens = 8
     host.settle(writer)
-    writer.computed_tokens = 0
+    writer.base_computed_tokens = 0
     assert host.find(prompt(1, 2, 3), 0, 3) == 2
     host.forget()
     assert host.find(prompt(1, 2, 3), 0, 3) == 0

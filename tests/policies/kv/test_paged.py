@@ -30,9 +30,12 @@ def computed(memory: PagedKV, seq: Sequence) -> Sequence:
     """Reserve and compute the whole prompt; it must fit."""
     cached = memory.cached_prefix(seq)
     assert memory.reserve(seq, seq.prompt_tokens)
-    seq.computed_tokens = cached
+    seq.base_computed_tokens = cached
     memory.commit(seq, seq.prompt_tokens)
-    seq.computed_tokens, seq.generated_tokens = seq.prompt_tokens, seq.generated_tokens + 1
+    seq.base_computed_tokens, seq.base_generated_tokens = (
+        seq.prompt_tokens,
+        seq.generated_tokens + 1,
+    )
     return seq
 
 
@@ -147,7 +150,7 @@ def test_blocks_given_back_are_used_again() -> None:
     second = computed(memory, sequence("b", 4))
     assert memory.table(second, 4) == [2]
     memory.release(first)
-    assert (first.blocks, first.held_blocks, memory.free_tokens()) == ([], 0, 12)
+    assert (first.blocks, first.held.blocks, memory.free_tokens()) == ([], 0, 12)
     third = computed(memory, sequence("c", 12))
     assert sorted(memory.table(third, 12)) == [0, 1, 3]
 
@@ -160,7 +163,7 @@ def test_the_last_token_of_a_prompt_is_always_computed(index: IndexName) -> None
         again = prompt("b", tokens, 1, 2, 3)
         assert memory.cached_prefix(again) == cached
         assert memory.reserve(again, tokens)
-        assert again.keyed_blocks == cached // 4
+        assert again.held.keyed_blocks == cached // 4
         memory.release(again)
 
 
@@ -247,11 +250,11 @@ def test_prompts_that_are_filled_in_turns_are_all_found(index: IndexName) -> Non
     for tokens in (4, 8):
         for seq in seqs:
             memory.commit(seq, tokens)
-            seq.computed_tokens = tokens
+            seq.base_computed_tokens = tokens
     for keys in ((5, 6, 7), (1, 2, 3)):
         other = prompt("c", 9, *keys)
         assert memory.reserve(other, 9)
-        assert other.keyed_blocks == 2
+        assert other.held.keyed_blocks == 2
         memory.release(other)
     memory.check(seqs)
 
@@ -266,7 +269,7 @@ def test_a_chunk_of_a_prompt_is_no_work_for_the_index_of_all_blocks() -> None:
     def chunk(end: int) -> None:
         assert memory.extend(seq, end)
         memory.commit(seq, end)
-        seq.computed_tokens = end
+        seq.base_computed_tokens = end
 
     assert max(lines_run(partial(chunk, end)) for end in range(8, 100, 4)) < 30
     usage = memory.usage([seq])
@@ -311,7 +314,7 @@ def test_what_the_device_lost_is_loaded_from_the_host() -> None:
     again = prompt("c", 9, 1, 2)
     assert memory.cached_prefix(again) == 8
     assert memory.reserve(again, 9)
-    assert again.loaded_tokens == 4
+    assert again.held.loaded_tokens == 4
     memory.release(again)
 
 
@@ -319,6 +322,6 @@ def test_the_check_finds_miscounted_blocks() -> None:
     memory = memory_of()
     seq = computed(memory, sequence("a", 8))
     memory.check([seq])
-    seq.held_blocks = 3
+    seq.held.blocks = 3
     with pytest.raises(AssertionError, match="blocks leak"):
         memory.check([seq])

@@ -55,7 +55,7 @@ class PagedMachine(RuleBasedStateMachine):
         free = self.memory.free_tokens()
         assert hit < prompt
         if self.memory.reserve(seq, min(prompt, hit + first_chunk)):
-            seq.computed_tokens = hit
+            seq.base_computed_tokens = hit
             self.prefilling.append(seq)
         else:
             assert self.memory.free_tokens() == free
@@ -72,10 +72,10 @@ class PagedMachine(RuleBasedStateMachine):
             assert self.memory.free_tokens() == free
             return
         self.memory.commit(seq, end)
-        seq.computed_tokens = end
+        seq.base_computed_tokens = end
         if end == seq.prompt_tokens:
             self.prefilling.remove(seq)
-            seq.generated_tokens = 1
+            seq.base_generated_tokens = 1
             self.decodes.join(seq)
 
     @precondition(lambda self: self.decodes.size)
@@ -164,10 +164,10 @@ class Answers:
         tokens = seq.computed_tokens + number
         if not self.memory.extend(seq, tokens):
             return False
-        seq.generated_tokens = max(0, tokens - seq.prompt_tokens)
+        seq.base_generated_tokens = max(0, tokens - seq.prompt_tokens)
         if call == "compute":
             self.memory.commit(seq, tokens)
-        seq.computed_tokens = tokens
+        seq.base_computed_tokens = tokens
         return True
 
     def _admit(self, made: int, place: int, number: int) -> object:
@@ -181,7 +181,7 @@ class Answers:
         if not self.memory.reserve_part(seq, min(total, hit + 5), total):
             self._waiting.append(seq)
             return hit, False
-        seq.computed_tokens = hit
+        seq.base_computed_tokens = hit
         self.running.append(seq)
         return hit, True
 
@@ -216,9 +216,9 @@ def use(memory: PagedKV, name: str) -> None:
     seq = prompt_of(name)
     cached = memory.cached_prefix(seq)
     assert memory.reserve(seq, 5)
-    seq.computed_tokens = cached
+    seq.base_computed_tokens = cached
     memory.commit(seq, 5)
-    seq.computed_tokens = 5
+    seq.base_computed_tokens = 5
     memory.release(seq)
 
 

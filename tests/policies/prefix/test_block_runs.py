@@ -115,7 +115,7 @@ class Twins(RuleBasedStateMachine):
         assert self.runs.find(seq, limit) == (len(found), idle)
         self.runs.hold(seq, limit)
         self.flat.hold(seq, limit)
-        assert seq.keyed_blocks == len(found)
+        assert seq.held.keyed_blocks == len(found)
         self.seqs.append(seq)
 
     @precondition(lambda self: self.seqs)
@@ -132,7 +132,7 @@ class Twins(RuleBasedStateMachine):
     @rule(data=st.data(), more=st.integers(1, 6))
     def fill(self, data: st.DataObject, more: int) -> None:
         seq = data.draw(st.sampled_from(self.seqs))
-        blocks = seq.keyed_blocks + more
+        blocks = seq.held.keyed_blocks + more
         self.runs.insert(seq, blocks)
         self.flat.insert(seq, blocks)
 

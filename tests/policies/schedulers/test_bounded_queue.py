@@ -38,7 +38,7 @@ def test_an_order_without_discard_is_bounded_too() -> None:
     scheduler = Own(MEMORIES.build("paged", config), config)
     for name in "abc":
         scheduler.add(sequence(name))
-    scheduler.line.enforce_limit()
+    scheduler.intake.enforce_limit()
     assert [seq.request_id for seq, _ in scheduler.dropped] == ["b", "c"]
 
 
@@ -50,6 +50,6 @@ def test_the_newest_that_has_not_run_goes_first() -> None:
         seq.preemptions = int(number == 3)
         scheduler.add(seq)
     scheduler.abort("b")
-    scheduler.line.enforce_limit()
+    scheduler.intake.enforce_limit()
     assert [seq.request_id for seq, _ in scheduler.dropped] == ["a", "c"]
     assert [seq.request_id for seq in scheduler.waiting()] == ["d"]

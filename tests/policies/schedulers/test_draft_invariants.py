@@ -29,7 +29,7 @@ class KeepsWhatWasRejected(ContinuousBatching):
         passes = batch.entries[: batch.drafted]
         finished = super().complete(batch, steps)
         for entry in passes:
-            entry.seq.computed_tokens = entry.start + entry.tokens
+            entry.seq.base_computed_tokens = entry.start + entry.tokens
         return finished
 
 
@@ -45,7 +45,7 @@ class TakesBeyondTheAnswer(ContinuousBatching):
 class ForgetsTheRoom(ContinuousBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self.room = Reserved(memory)
+        self.admitting_memory = Reserved(memory)
 
 
 class SkipsAPosition(ContinuousBatching):

@@ -153,7 +153,7 @@ def test_a_sequence_that_comes_with_its_prompt_computed_drafts_at_once() -> None
     scheduler = CheckedScheduler(replace(SMALL, token_budget=8))
     for name, computed in (("here", 0), ("moved", 6)):
         seq = Sequence(name, 0.0, 6, 9)
-        seq.computed_tokens, seq.generated_tokens = computed, int(computed > 0)
+        seq.base_computed_tokens, seq.base_generated_tokens = computed, int(computed > 0)
         assert scheduler.add(seq) is None
     prompt = scheduler.schedule(0.0)
     assert prompt is not None

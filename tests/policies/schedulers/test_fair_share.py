@@ -12,7 +12,7 @@ def test_service_costs_the_prompt_once_and_each_output_token_twice() -> None:
         first, other = sequence("a1", 10, 5, tenant="a"), sequence("b1", prompt, tenant="b")
         pushed(queue, first, other, sequence("a2", tenant="a"), sequence("b2", tenant="b"))
         assert [queue.pop(), queue.pop()] == [first, other]
-        first.generated_tokens = 5
+        first.base_generated_tokens = 5
         queue.served(first)
         assert queue.pop().tenant == following
 

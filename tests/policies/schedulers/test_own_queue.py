@@ -35,11 +35,11 @@ class NewestFirst(ArrivalOrder):
     """Last come, first served."""
 
     def head(self) -> Sequence | None:
-        return self._line[-1] if self._line else None
+        return self._arrived[-1] if self._arrived else None
 
     def pop(self) -> Sequence:
         self.size -= 1
-        return self._line.pop()
+        return self._arrived.pop()
 
 
 class Spaced(ArrivalOrder):

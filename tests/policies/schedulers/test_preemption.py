@@ -1,10 +1,14 @@
 """Which sequence is preempted, and what happens to its keys and values."""
 
+from collections.abc import Reversible
+
 import pytest
 
 from servetwin.policies.batch import Batch
-from servetwin.policies.config import Victim
+from servetwin.policies.config import PolicyConfig, Victim
+from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.lockstep import Lockstep
+from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.schedulers.preemption import VICTIMS, Swap
 from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step
@@ -17,7 +21,7 @@ def running(
     lockstep = Lockstep(4)
     for name, (priority, generated) in decodes.items():
         seq = sequence(name, output=99, priority=priority)
-        seq.generated_tokens = generated
+        seq.base_generated_tokens = generated
         lockstep.join(seq)
     return lockstep, [sequence(name, priority=p) for name, p in prefilling.items()]
 
@@ -51,23 +55,42 @@ def test_progress_counts_what_was_generated_in_lockstep() -> None:
     lockstep, _ = running({"a": (0, 1)}, {})
     lockstep.advance(3)
     late = sequence("b", output=99)
-    late.generated_tokens = 2
+    late.base_generated_tokens = 2
     lockstep.join(late)
     assert VICTIMS["least-progress"]([], lockstep) is late
+
+
+class LongestLoses(ContinuousBatching):
+    """The longest prompt in progress is preempted."""
+
+    def victim(self, prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:
+        return max(prompts, key=lambda seq: seq.prompt_tokens)
+
+
+def test_a_chunk_without_blocks_asks_the_rule_of_the_scheduler() -> None:
+    config = PolicyConfig(kv_tokens=16, block_tokens=4, prompt_blocks="chunk")
+    scheduler, batch = LongestLoses(PagedKV(config), config), Batch()
+    for name, prompt in {"a": 10, "b": 14, "c": 10}.items():
+        seq = sequence(name, prompt)
+        assert scheduler.memory.reserve(seq, 4)
+        seq.base_computed_tokens = 4
+        scheduler.prompts.append(seq)
+    scheduler.go_on_with_prompts(batch)
+    assert [seq.request_id for seq in batch.preempted] == ["b"]
 
 
 def test_host_memory_is_filled_to_the_last_token_and_given_back() -> None:
     host, batch = Swap(10), Batch()
     first, second, third = (sequence(name) for name in "abc")
-    first.computed_tokens, second.computed_tokens, third.computed_tokens = 6, 4, 1
+    first.base_computed_tokens, second.base_computed_tokens, third.base_computed_tokens = 6, 4, 1
     assert host.store(first, [7], batch)
     assert host.store(second, [], batch)
     assert (batch.swapped_tokens, batch.swapped_out) == (10, [(first, [7]), (second, [])])
-    assert (first.on_host, second.on_host) == (True, True)
+    assert (first.held.on_host, second.held.on_host) == (True, True)
     assert not host.store(third, [], batch)
-    assert not third.on_host
+    assert not third.held.on_host
     assert (host.fetch(second), host.fetch(second)) == (4, 0)
-    assert not second.on_host
+    assert not second.held.on_host
     assert host.store(third, [], batch)
 
 
@@ -82,7 +105,7 @@ def test_a_swapped_sequence_moves_over_the_link_twice_and_computes_nothing_anew(
     step(scheduler)
     out = scheduler.schedule(0.0)
     assert out is not None
-    assert [seq.on_host for seq in out.preempted] == [True]
+    assert [seq.held.on_host for seq in out.preempted] == [True]
     assert out.swapped_tokens == 4
     scheduler.complete(out)
     back = scheduler.schedule(0.0)

@@ -5,9 +5,9 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import Refusal
-from servetwin.policies.schedulers.queueing import WaitingLine, has_stable_head, queue_in_order
+from servetwin.policies.schedulers.queueing import Intake, has_stable_head, queue_in_order
 from servetwin.policies.schedulers.waiting_queue import FairShare
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import Sequence, Siblings
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import ORDERS, popped, queue_of
 
@@ -21,16 +21,16 @@ def test_only_shipped_orders_that_cannot_change_have_a_stable_head() -> None:
     assert not has_stable_head(Own())
 
 
-def admission(**settings: object) -> WaitingLine:
+def admission(**settings: object) -> Intake:
     config = PolicyConfig(**{"kv_tokens": 64, "block_tokens": 4, "max_model_len": 32, **settings})  # type: ignore[arg-type]
     memory = PagedKV(config)
-    return WaitingLine(queue_in_order(memory, config), memory, config)
+    return Intake(queue_in_order(memory, config), memory, config)
 
 
-def add(line: WaitingLine, seq: Sequence) -> Refusal | None:
-    refusal = line.refusal(seq)
+def add(intake: Intake, seq: Sequence) -> Refusal | None:
+    refusal = intake.refusal(seq)
     if refusal is None:
-        line.push(seq)
+        intake.push(seq)
     return refusal
 
 
@@ -81,11 +81,11 @@ def test_a_request_is_late_when_it_waited_longer_than_its_limit(
 
 def has_run(field: str) -> Sequence:
     seq = sequence("ran", arrival_s=-99.0)
-    setattr(seq, field, SampleGroup(seq) if field == "group" else 1)
+    setattr(seq, field, Siblings(seq) if field == "siblings" else 1)
     return seq
 
 
-@pytest.mark.parametrize("field", ["preemptions", "computed_tokens", "group"])
+@pytest.mark.parametrize("field", ["preemptions", "base_computed_tokens", "siblings"])
 def test_a_request_that_was_served_in_part_is_not_turned_away(field: str) -> None:
     queue = admission(shed_ttft_s=1.0, queue_limit=0)
     seq = has_run(field)

@@ -23,7 +23,7 @@ def test_the_story_goes_as_it_is_told(name: str) -> None:
             added(scheduler, told(*words))
         elif kind == "-":
             gone = scheduler.abort(words[0])
-            assert (gone and gone.request_id, gone and gone.on_host) == (words[0], False)
+            assert (gone and gone.request_id, gone and gone.held.on_host) == (words[0], False)
         else:
             assert outcome(scheduler, kind, now_s) == event, f"event {place}"
 

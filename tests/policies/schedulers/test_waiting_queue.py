@@ -117,7 +117,7 @@ class Twins(RuleBasedStateMachine):
     def end(self, data: st.DataObject, tokens: int) -> None:
         seq = data.draw(st.sampled_from(self.popped))
         self.popped.remove(seq)
-        seq.generated_tokens = tokens
+        seq.base_generated_tokens = tokens
         for queue in self.queues:
             queue.served(seq)
 

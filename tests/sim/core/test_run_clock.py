@@ -113,7 +113,7 @@ def test_a_single_step_lasts_the_same_from_its_sums_and_from_its_shape(
     batch.swapped_tokens = swapped
     for number, (computed, tokens) in enumerate(prompts):
         seq = sequence(str(number), computed + tokens)
-        seq.computed_tokens = computed
+        seq.base_computed_tokens = computed
         batch.add_chunk(seq, tokens)
     totals = batch.totals() if prompts else None
     took = SampledClock(model, None).begin(batch, totals, 1, 0)
@@ -195,7 +195,7 @@ def test_a_run_of_passes_lasts_as_long_as_the_shape_of_each(
     model, group = verifying(name), DraftedDecodes(3)
     for computed, emitted in members:
         seq = sequence("a", prompt=computed, output=1 + 3 * 40)
-        seq.computed_tokens, seq.generated_tokens = computed, 1
+        seq.base_computed_tokens, seq.base_generated_tokens = computed, 1
         group.join(seq)
         group.set_schedule(seq, np.cumsum([0, *emitted, *[3] * 40]))
     seq, steps = sequence("b", 200), 1 if prompts else steps

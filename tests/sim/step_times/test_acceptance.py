@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.sequence import Sequence, Siblings
 from servetwin.sim.step_times.acceptance import (
     Acceptance,
     Chain,
@@ -260,7 +260,7 @@ def judged(verifier: Verifier, *seqs: Sequence, passes: int = 40) -> list[list[i
 def sequences(*numbers: int) -> list[Sequence]:
     seqs = [Sequence(str(n), 0.0, 9, 10_000, number=n) for n in numbers]
     for seq in seqs:
-        seq.generated_tokens = 1
+        seq.base_generated_tokens = 1
     return seqs
 
 
@@ -294,7 +294,7 @@ def test_streams_follow_the_seed_and_differ_between_requests_and_answers() -> No
     assert draws(first_child, 0) != draws(second_child, 0)
 
     prompt = Sequence("several", 0.0, 9, 10_000, samples=2)
-    prompt.group = SampleGroup(prompt)
+    prompt.siblings = Siblings(prompt)
     one, other = judged(Verifier(Chain(0.7, 4), 5), prompt, prompt.fork())
     assert one != other
 

@@ -37,7 +37,7 @@ def test_region_use_is_the_time_average_of_what_contiguous_memory_holds(
         seq = Sequence(str(place), 0.0, prompt_tokens=prompt, max_tokens=output)
         assert memory.reserve(seq, prompt)
         for step in np.arange(output) + 0.5:
-            held += [1, prompt + step, output - step, seq.region_tokens]
+            held += [1, prompt + step, output - step, seq.held.region_tokens]
     use = sampled_region_use(PROMPTS, OUTPUTS, reservation, 512)
     expected = held[1:] / held[0]
     found = [use.live_tokens, use.reserved_tokens, use.allocated_tokens]

@@ -167,7 +167,7 @@ def test_pieces_of_a_run_are_its_single_steps(name: str) -> None:
     group = Lockstep(4)
     for computed in (3, 6, 30, 4):
         seq = sequence(str(computed), computed, 60)
-        seq.computed_tokens, seq.generated_tokens = computed, 1
+        seq.base_computed_tokens, seq.base_generated_tokens = computed, 1
         group.join(seq)
     batch = Batch((), group)
     shape = batch.shape()._replace(decode_contexts=batch.decode_contexts())

@@ -1,18 +1,20 @@
 """Several answers to one prompt: sequences that begin where its computation ends."""
 
 from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.protocols import Room
-from servetwin.policies.schedulers.queueing import WaitingLine
-from servetwin.policies.sequence import SampleGroup, Sequence
+from servetwin.policies.protocols import AdmittingMemory
+from servetwin.policies.schedulers.queueing import Intake
+from servetwin.policies.sequence import Sequence, Siblings
 
 
-class Samples:
-    """Begins the samples of a scheduler, and knows which of its requests have ended."""
+class Forking:
+    """Begins the further answers of requests, and knows which requests have ended."""
 
-    def __init__(self, room: Room, decodes: Lockstep, line: WaitingLine, is_begun: bool) -> None:
-        self._room = room
+    def __init__(
+        self, memory: AdmittingMemory, decodes: Lockstep, intake: Intake, is_begun: bool
+    ) -> None:
+        self._memory = memory
         self._decodes = decodes
-        self._line = line
+        self._intake = intake
         self._begun = is_begun
 
     def begin(self, seq: Sequence, slots: int) -> list[Sequence]:
@@ -22,7 +24,7 @@ class Samples:
         computes its prompt anew.
         """
         self._begun = True
-        seq.group = SampleGroup(seq)
+        seq.siblings = Siblings(seq)
         ended = []
         for sample in range(1, seq.samples):
             child = seq.fork(sample, seq.arrival_number + sample)
@@ -35,11 +37,11 @@ class Samples:
     def share(self, seq: Sequence, child: Sequence, has_slot: bool = True) -> bool:
         """Let ``child`` decode with the memory of ``seq``, or wait where it cannot."""
         if has_slot:
-            self._line.number(child)
-            if self._room.fork(seq, child, seq.computed_tokens):
+            self._intake.number(child)
+            if self._memory.fork(seq, child, seq.computed_tokens):
                 self._decodes.join(child)
                 return True
-        self._line.queue.push(child)
+        self._intake.queue.push(child)
         return False
 
     def ended_requests(self, ended: list[Sequence]) -> list[Sequence]:
@@ -48,10 +50,10 @@ class Samples:
             return ended
         requests = []
         for seq in ended:
-            if seq.group is None:
+            if seq.siblings is None:
                 requests.append(seq)
                 continue
-            seq.group.left -= 1
-            if not seq.group.left:
-                requests.append(seq.group.first)
+            seq.siblings.left -= 1
+            if not seq.siblings.left:
+                requests.append(seq.siblings.first)
         return requests
