@@ -30,8 +30,7 @@ def dashboard(
     """Open the what-if dashboard; Ctrl-C ends it."""
     missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
     if missing:
-        names = ", ".join(missing)
-        raise ServetwinError(f"the dashboard needs {names}: pip install 'servetwin[app]'")
+        raise ServetwinError(f"dashboard needs {', '.join(missing)}: pip install 'servetwin[app]'")
     from servetwin.sim.step_times.profile import load_profile
     from servetwin.workloads.program.child_process import python_command, python_environment
 

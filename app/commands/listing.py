@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument
 
-from servetwin.app.command import print_result
+from servetwin.app.command import WIDTH, print_result
 from servetwin.app.scenario.options.common import Json
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
@@ -104,8 +104,6 @@ def _preset_lines(name: str, preset: Any) -> list[str]:
 
 def _wrapped(text: str) -> list[str]:
     from textwrap import wrap
-
-    from servetwin.app.reports.tables import WIDTH
 
     return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
 

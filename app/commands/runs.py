@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from servetwin.app.command import print_result
 from servetwin.app.scenario.options.common import (
     SLO,
     GateOptions,
@@ -110,10 +111,8 @@ def explain(
         path, start_s, end_s = query.trace_export, query.start, query.end
         window = (-inf if start_s is None else start_s, inf if end_s is None else end_s)
         count = write_trace(path, trace_events(loaded, explainer.spans, *window))
-        record = json.dumps({"file": str(path), "events": count})
-        typer.echo(
-            record if as_json else f"{count} events: {path} (open it in https://ui.perfetto.dev)"
-        )
+        line = f"{count} events: {path} (open it in https://ui.perfetto.dev)"
+        print_result(as_json, {"file": str(path), "events": count}, [line])
     elif query.slowest is not None:
         slowest = explainer.slowest(query.slowest)
         typer.echo(render_json(slowest) if as_json else "\n".join(slowest_lines(slowest)))

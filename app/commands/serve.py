@@ -1,11 +1,11 @@
 """``servetwin serve``: an OpenAI-compatible API over the bundled engine, a simulator or a mock."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from servetwin.app.command import print_notes
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.engine import (
     EngineChoice,
@@ -108,7 +108,7 @@ def _bundled(
     if not toggles.is_empty():
         from servetwin.app.serving.techniques import notes
 
-        _print_notes(notes(choice.options(policies), toggles, policy.changes()))
+        print_notes(notes(choice.options(policies), toggles, policy.changes()))
     shown = (options.model_config().name, model.config.name)
     return Served(*shown, options.policies.name, bundled(options), model.tokenizer())
 
@@ -121,11 +121,6 @@ def _simulated(
 
     require_absent(given(choice), "says how torch computes, and a simulated server has none")
     engine = simulated_engine(servers, policy, seed=choice.seed, step_log=served.step_log)
-    _print_notes(policy.laid_on(servers.servers()).notes())
+    print_notes(policy.laid_on(servers.servers()).notes())
     names = (f"a simulated {engine.model}", engine.model, engine.policies.name)
     return Served(*names, engine.build, ByteTokenizer())
-
-
-def _print_notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)

@@ -109,14 +109,14 @@ def simulated_source(outcomes: Iterable[SimulatedScenario]) -> str:
 
 def recorded_run(outcome: SimulatedScenario) -> Run:
     """Return the run of a scenario with the record that a run folder would keep."""
-    servers = outcome.file.deployment.record()
+    servers = outcome.file.deployment.settings()
     record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
     return replace(outcome.run, scenario=record)
 
 
 def grid_source(base: ScenarioFile) -> str:
     """Return what the scenarios of a grid around ``base`` have in common."""
-    workload, servers = base.workload, base.deployment.record()
+    workload, servers = base.workload, base.deployment.settings()
     requests = workload.requests or (GENERATED_REQUESTS if workload.is_generated else None)
     return grid_line(servers, requests, workload.source, base.seed)
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from servetwin.app.command import print_notes
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.servers import Servers
@@ -40,10 +39,8 @@ def build_scenario(
     """Return ``servers`` under the options; ``compared`` are policies of ``replay compare``."""
     named = parse_policies(compared) if compared is not None else NO_POLICIES
     scenario, notes, fit = settled_scenario(trace, servers, policy, cluster, named)
-    for note in (*notes, fit, prefix_note(scenario.policies, trace)):
-        _print_note(note)
-    for note in idle_settings(scenario, trace):
-        _print_note(note)
+    print_notes([*notes, fit, prefix_note(scenario.policies, trace)])
+    print_notes(idle_settings(scenario, trace))
     _warn_of_free_swaps(scenario.policies, scenario.servers())
     return scenario
 
@@ -66,11 +63,6 @@ def settled_scenario(
     settled = imitated.over(settings, {**preset, **cluster.changes(), **named.cluster})
     scenario, note = fitted(settled, trace, settings)
     return scenario, settled.notes(), note
-
-
-def _print_note(note: str | None) -> None:
-    if note:
-        typer.echo(f"note: {note}", err=True)
 
 
 def recorded_server(
@@ -170,10 +162,8 @@ def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> Non
     profiles = {server.name: server for server in servers if isinstance(server, Profile)}
     for profile in profiles.values():
         if not any("swapped_tokens" in fit.coefficients for fit in profile.layouts.values()):
-            _print_note(
-                f"profile {profile.name} does not know the host link (coefficient "
-                "'swapped_tokens'); swapping takes no time"
-            )
+            unknown = f"profile {profile.name} does not know the host link (swapped_tokens)"
+            print_notes([f"{unknown}; swapping takes no time"])
 
 
 def scenario_record(

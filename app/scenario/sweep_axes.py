@@ -30,7 +30,9 @@ _DEPLOYMENT_KEYS = ("profile", "model", "gpu", "layout", "server", "link", "time
 _CLUSTER_KEYS = get_type_hints(ClusterConfig)
 _KINDS = {**get_type_hints(PolicyConfig), **_CLUSTER_KEYS}
 _TOGGLES = ("technique", "without")
-_KEYS = (*_DEPLOYMENT_KEYS, *_TOGGLES, "preset", *_KINDS)
+_APART = (*_DEPLOYMENT_KEYS, *_TOGGLES, "preset")
+"""The keys that are no plain settings."""
+_KEYS = (*_APART, *_KINDS)
 _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "preset": find_preset,
     "profile": load_server,
@@ -56,6 +58,11 @@ class Axis:
     key: str
     values: tuple[str, ...]
 
+    @property
+    def names_server(self) -> bool:
+        """Whether it says what serves."""
+        return self.key in _DEPLOYMENT_KEYS
+
 
 def parse_axis(text: str) -> Axis:
     """Reads ``max_seqs=16,64``; the key is any setting of policies, cluster or deployment, or a
@@ -75,6 +82,15 @@ def parse_axis(text: str) -> Axis:
     for value in values:
         _check(key, value)
     return Axis(key, values)
+
+
+def parse_axes(texts: Sequence[str], servers: Deployment) -> list[Axis]:
+    """Read what a grid over ``servers`` varies; raises ``PolicyError`` as ``parse_axis``, and where
+    nothing names a server."""
+    axes = [parse_axis(text) for text in texts]
+    if not any(axis.names_server for axis in axes):
+        servers.require_named()
+    return axes
 
 
 def parse_rates(text: str) -> tuple[float, ...]:
@@ -106,7 +122,7 @@ def scenario_at(
 
     ``say`` gets what a user should know of it. Raises ``ServetwinError`` where that cannot be.
     """
-    texts = [f"{key}={value}" for key, value in values.items() if not _is_apart(key)]
+    texts = [f"{key}={value}" for key, value in values.items() if key not in _APART]
     settings = parse_settings(texts, "--vary", PolicyConfig, ClusterConfig)
     cluster = {key: settings.pop(key) for key in list(settings) if key in _CLUSTER_KEYS}
     policy = replace(options.policy, preset=values.get("preset", options.policy.preset))
@@ -131,7 +147,7 @@ def _servers(options: ScenarioOptions, values: dict[str, str]) -> Servers:
 
 
 def _check(key: str, value: str) -> None:
-    if not _is_apart(key):
+    if key not in _APART:
         parse_settings([f"{key}={value}"], "--vary", PolicyConfig, ClusterConfig)
     if key in _TOGGLES and value == _NONE:
         return
@@ -142,8 +158,3 @@ def _check(key: str, value: str) -> None:
             require_known(key, value, get_args(_KINDS[key]))
     except ServetwinError as error:
         raise PolicyError(f"--vary: {error}") from error
-
-
-def _is_apart(key: str) -> bool:
-    """Return whether a key is no plain setting."""
-    return key == "preset" or key in (*_DEPLOYMENT_KEYS, *_TOGGLES)

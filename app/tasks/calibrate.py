@@ -90,10 +90,8 @@ def calibrate_live(options: CalibrationOptions) -> None:
             )  # fmt: skip
             lines = [f"profile: {out}", f"next: servetwin replay TRACE --profile {out}"]
         profile.save(out)
-    if server.json:
-        typer.echo(profile.model_dump_json(by_alias=True))
-    else:
-        typer.echo("\n".join([*profile_lines(profile), *lines]))
+    text = "\n".join([*profile_lines(profile), *lines])
+    typer.echo(profile.model_dump_json(by_alias=True) if server.json else text)
     if stopped:
         report_progress(f"servetwin: calibration ended early: {stopped}")
         raise typer.Exit(1)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import typer
 
-from servetwin.app.command import print_result
+from servetwin.app.command import print_notes, print_result
 from servetwin.app.reports import how_many as count_report
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning
@@ -14,7 +14,7 @@ from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.prices import Prices, parse_prices
-from servetwin.app.scenario.sweep_axes import combinations, parse_axis, scenario_at
+from servetwin.app.scenario.sweep_axes import combinations, parse_axes, scenario_at
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, find_capacity
 from servetwin.sim.experiments.fleet import Replicas, Users, devices
 from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
@@ -38,8 +38,7 @@ class Search:
         prices = parse_prices(self.query.count.price or "", "--price")
         notes: dict[str, None] = {}
         candidates = self._candidates(trace, notes.setdefault)
-        for note in notes:
-            typer.echo(f"note: {note}", err=True)
+        print_notes(notes)
         possible = [one for one in candidates.values() if isinstance(one, Scenario)]
         prices.require_known((name for one in possible for name in devices(one)), "--price")
         answers = [
@@ -66,7 +65,7 @@ class Search:
     ) -> dict[str, Scenario | ServetwinError]:
         """Return the scenario of every combination of ``--vary``, or why it cannot be."""
         candidates: dict[str, Scenario | ServetwinError] = {}
-        for values in combinations([parse_axis(text) for text in self.query.vary]):
+        for values in combinations(parse_axes(self.query.vary, self.options.servers)):
             label = " ".join(f"{key}={value}" for key, value in values.items())
             try:
                 candidates[label] = scenario_at(self.options, trace, values, say)

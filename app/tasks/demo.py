@@ -14,9 +14,9 @@ MODEL = "small"
 REQUESTS = 80
 ROUNDS, TESTS = 2, 4
 NEXT = (
-    "next: servetwin dashboard",
-    "      servetwin replay TRACE --batching static --kv contiguous",
-    "      servetwin serve, and from another terminal: servetwin loadtest URL --trace TRACE",
+    "next: servetwin dashboard\n"
+    "      servetwin replay TRACE --profile base-cpu --batching static --kv contiguous\n"
+    "      servetwin serve, and from another terminal: servetwin loadtest URL --trace TRACE"
 )
 
 
@@ -33,5 +33,4 @@ def run_demo(claim: RunClaim, seed: int, json: bool) -> None:
     try:
         finish(verifications, folder, json)
     finally:
-        for line in NEXT:
-            report_progress(line)
+        report_progress(NEXT)

@@ -70,12 +70,16 @@ class Replay:
     def read(
         cls, options: ScenarioOptions, replayed: ReplayOptions, trace: Path | None
     ) -> "Replay":
-        """Read the scenario file; raises ``ServetwinError`` where it or TRACE is not there."""
+        """Read the scenario file; raises ``ServetwinError`` where it, TRACE or a server is
+        missing."""
         if trace is not None:
             require_there(trace)
         file = read_scenario(replayed.scenario) if replayed.scenario else None
         seed = replayed.seed if replayed.seed is not None else file.seed if file else 0
-        return cls(file, options.with_trace(trace, seed), replayed)
+        replay = cls(file, options.with_trace(trace, seed), replayed)
+        if file or trace:
+            replay.servers().require_named(f"{replayed.scenario}: " if file else "")
+        return replay
 
     @property
     def seed(self) -> int:
@@ -89,8 +93,9 @@ class Replay:
 
     def servers(self) -> Deployment:
         """Return the servers of the file under those of the options, which win."""
-        servers = self.options.servers
-        return servers.over(self.file.deployment) if self.file else servers
+        servers, file = self.options.servers, self.file
+        named = file is not None and "deployment" in file.model_fields_set
+        return servers.over(file.deployment) if file and named else servers
 
     def base(self) -> Servers:
         """Return the servers with the policies and cluster of the file."""
@@ -155,7 +160,7 @@ class Replay:
                     trace, scenario, seed=self.seed, macro=not options.step_by_step,
                     keep_usage=single.kv_usage, on_arrival=advance,
                 )  # fmt: skip
-            run.scenario = scenario_record(trace, scenario, self.servers().record(), self.seed)
+            run.scenario = scenario_record(trace, scenario, self.servers().settings(), self.seed)
             run.meta, run.as_csv = machine_facts(), single.csv
             if run.steps.empty:
                 reason = error_lines(run.requests["error"], 1)[0]
@@ -181,7 +186,7 @@ class Replay:
 
         options, trace = self.replayed, self.requests()
         named = [(name, self.scenario(trace, name)) for name in names]
-        record = self.servers().record()
+        record = self.servers().settings()
         with options.overwriting.claimed_if_asked(options.out) as claim:
             runs = print_comparison(
                 trace, named, record, self.seed, replications, claim, options.as_json

@@ -25,7 +25,7 @@ def replay_stream(replay: Replay, stream: StreamOptions) -> None:
     options = replay.replayed
     with options.overwriting.claimed_if_asked(options.out) as claim:
         require_sketches("servetwin replay stream")
-        record = replay.servers().record()
+        record = replay.servers().settings()
         trace = stream.open(replay.options.trace, replay.options.cluster.closed_loop)
         scenario = replay.scenario(trace)
         folder = claim.begin() if claim else None

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import typer
 
+from servetwin.app.command import print_result
 from servetwin.app.reports.level_sweep import sweep_lines
 from servetwin.app.reports.load_test import LoadVerdict
 from servetwin.app.reports.report_folders import REPORT, find_runs, find_sweeps, unsaved_runs
@@ -22,14 +23,11 @@ from servetwin.sim.records.run_claim import ClaimError, claimed_run
 def report(folders: Sequence[Path], slo: str | None, out: Path, as_json: bool) -> None:
     """Write the report and print where it is, with the table of each sweep."""
     written = write_html(folders, parse_slo(slo) if slo else None, out)
-    if as_json:
-        typer.echo(json.dumps(written))
-        return
     count = len(written["runs"])
-    for sweep in find_sweeps(folders).values():
-        typer.echo("\n".join([*sweep_lines(sweep), ""]))
     several = "1 run" if count == 1 else f"{count} runs"
-    typer.echo(f"{out}: {several}, {written['bytes'] / 1e6:.1f} MB; open it in a browser")
+    line = f"{out}: {several}, {written['bytes'] / 1e6:.1f} MB; open it in a browser"
+    swept = (row for one in find_sweeps(folders).values() for row in (*sweep_lines(one), ""))
+    print_result(as_json, written, [*swept, line])
 
 
 def keep_reports(

@@ -5,12 +5,13 @@ from contextlib import nullcontext
 
 import typer
 
+from servetwin.app.command import print_notes
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.sweep import as_json, named, report_text
 from servetwin.app.scenario.files.sweep_file import RATE, Point, SweepFile, identity
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import GridOptions
-from servetwin.app.scenario.sweep_axes import combinations, parse_axis, parse_rates, scenario_at
+from servetwin.app.scenario.sweep_axes import combinations, parse_axes, parse_rates, scenario_at
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.parallel_map import LostItems
@@ -23,7 +24,7 @@ def sweep_grid(
     options: ScenarioOptions, grid: GridOptions, slo: str, attainment: float, json: bool
 ) -> None:
     """Simulate the points that the file lacks, and print the frontier of all."""
-    axes = [parse_axis(text) for text in grid.vary]
+    axes = parse_axes(grid.vary, options.servers)
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
     rates = parse_rates(grid.rates) if grid.rates else (None,)
     varied, picture = list(combinations(axes)), grid.picture(len({*rates}))
@@ -41,6 +42,8 @@ def sweep_grid(
             lost = error
     frame = rows.frame()
     if len(frame):
+        if not json and not any(axis.names_server for axis in axes):
+            typer.echo(options.servers.scenario().profile.describe()[0])
         typer.echo((as_json if json else report_text)(frame, keys, attainment))
     if lost:
         raise lost
@@ -75,8 +78,7 @@ def _simulate(
             rows.add(point, {PROBLEM: str(error)})
         else:
             ready.append((point, GridPoint(scenario, point[RATE])))
-    for note in notes:
-        typer.echo(f"note: {note}", err=True)
+    print_notes(notes)
     with progress("sweep, points", total=len(ready)) as advance:
         scenarios = [scenario for _, scenario in ready]
         simulated = grid.map(

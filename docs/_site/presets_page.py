@@ -7,7 +7,7 @@ from servetwin.policies.presets import PRESETS
 _INTRODUCTION = """# Presets
 
 ```bash
-servetwin replay trace.jsonl --preset vllm-v1
+servetwin replay trace.jsonl --preset vllm-v1 --model llama-3-8b --gpu h100
 ```
 
 Settings that are not named keep the profile's value or the default

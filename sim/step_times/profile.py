@@ -33,8 +33,6 @@ from servetwin.sim.step_times.step_time import (
 from servetwin.workloads.errors import PolicyError, ProfileError, did_you_mean
 from servetwin.workloads.files import document
 
-DEFAULT_PROFILE = "base-cpu"
-
 Seconds = Annotated[float, Field(le=1e6)]
 """The seconds of a feature; times far beyond a million could not be counted in units."""
 Factor = Annotated[float, Field(le=1e6)]

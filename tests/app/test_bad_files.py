@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bad_files import BAD_FILES, make
+from tests.support.command import SERVER
 from tests.support.command_tree import NOWHERE, SOME, USUAL, Parameter, of_paths
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
@@ -81,7 +82,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def forked(here: Path) -> Iterator[ForkedCommands]:
     with forked_commands(here) as commands:
-        done = commands.run(("replay", SAMPLE, *SOME, "--replications", 0, "--out", "run"))
+        done = commands.run(("replay", SAMPLE, *SERVER, *SOME, "--replications", 0, "--out", "run"))
         assert done.code == 0, done.err
         yield commands
 
@@ -132,7 +133,7 @@ SAYS = {
 
 @pytest.mark.parametrize("name", SAYS)
 def test_a_bad_trace_is_named(name: str, bad: dict[str, Path], forked: ForkedCommands) -> None:
-    done = forked.run(("replay", bad[name]))
+    done = forked.run(("replay", bad[name], *SERVER))
     assert f"servetwin: {bad[name]}" in done.err
     assert SAYS[name] in done.err
 
@@ -173,6 +174,6 @@ TRACES = {
 @pytest.mark.parametrize("text", TRACES)
 def test_a_bad_row_names_its_column(text: str, tmp_path: Path, forked: ForkedCommands) -> None:
     (tmp_path / "t").write_text(text)
-    done = forked.run(("replay", tmp_path / "t"))
+    done = forked.run(("replay", tmp_path / "t", *SERVER))
     assert done.code == 2
     assert done.err.startswith(f"servetwin: {tmp_path / 't'}{TRACES[text]}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.command import refused
+from tests.support.command import SERVER, refused
 from tests.support.command_tree import SOME, USUAL, of_numbers
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
@@ -12,14 +12,15 @@ from tests.support.paths import SAMPLE
 IMPOSSIBLE = ("nan", "inf", "-inf", "-1", "1e308", "1e309", "", "x", "9" * 400)
 MOST_S, MOST_BYTES = 1.9, 300e6
 
+REPLAY = ("replay", SAMPLE, *SERVER)
 SAYS: list[tuple[Sequence[object], str]] = [
-    (("replay", SAMPLE, "--seed", -1), "--seed"),
+    ((*REPLAY, "--seed", -1), "--seed"),
     (("workload", "generate", "--out", "x.jsonl", "--seed", -1), "--seed"),
     (("workload", "generate", "--out", "x.jsonl", "--rate", "1e-320"), "a trace lasts at most"),
-    (("replay", SAMPLE, "--start", 500), "--start, --end: no request; the trace is 53.06"),
-    (("replay", SAMPLE, "--max-model-len", 5), "no step was run: 5 x too_long"),
-    (("replay", SAMPLE, "--prompt-scale", "1e18"), "--prompt-scale: 1e+18 is impossible"),
-    (("replay", SAMPLE, "--prompt-scale", "1e9"), "use a smaller scale"),
+    ((*REPLAY, "--start", 500), "--start, --end: no request; the trace is 53.06"),
+    ((*REPLAY, "--max-model-len", 5), "no step was run: 5 x too_long"),
+    ((*REPLAY, "--prompt-scale", "1e18"), "--prompt-scale: 1e+18 is impossible"),
+    ((*REPLAY, "--prompt-scale", "1e9"), "use a smaller scale"),
     (
         ("replay", SAMPLE, "--model", "llama-3-8b", "--hardware", "h100",
          "--efficiency", "overhead_s=inf"),
@@ -32,21 +33,21 @@ SAYS: list[tuple[Sequence[object], str]] = [
     (("workload", "generate", "--out", "x.jsonl", "--arrivals", "gamma:cv=1e308"), "cv: '1e308'"),
     (("workload", "generate", "--out", "x", "--prompt-tokens", "uniform:cv=1e308"), "cv: '1e308'"),
     (("sweep", SAMPLE, "--slo", "ttft=1s", "--attainment", "nan"), "--attainment"),
-    (("sweep", SAMPLE, "--slo", "ttft=1s", "--rates", "nan"), "--rates: 'nan' is not a number"),
+    (("sweep", SAMPLE, *SERVER, "--slo", "ttft=1s", "--rates", "nan"), "--rates: 'nan' is not"),
     (("capacity", SAMPLE, "--slo", "ttft=1s", "--attainment", "nan"), "--attainment"),
     (("capacity", SAMPLE, "--slo", "ttft=nan"), "--slo"),
     (("capacity", SAMPLE, "--slo", "ttft=1e309s"), "--slo"),
-    (("replay", SAMPLE, "--max-bad-rows", -1), "--max-bad-rows: -1 is impossible; give at least 0"),
-    (("replay", SAMPLE, "--prefill-decode", 0, 0), "--prefill-decode: wants servers of each kind"),
-    (("replay", SAMPLE, "--replicas", "100000000"), "replicas: 100000000 is not possible"),
-    (("replay", SAMPLE, "--replicas", 100_001), "replicas: 100001 is not possible"),
-    (("replay", SAMPLE, "--prefill-decode", 2_000_000, 1), "prefill_replicas: 2000000 is not"),
-    (("replay", SAMPLE, "--set", "max_seqs=" + "9" * 30), "max_seqs"),
-    (("replay", SAMPLE, "--replications", 10**9), "--replications"),
+    ((*REPLAY, "--max-bad-rows", -1), "--max-bad-rows: -1 is impossible; give at least 0"),
+    ((*REPLAY, "--prefill-decode", 0, 0), "--prefill-decode: wants servers of each kind"),
+    ((*REPLAY, "--replicas", "100000000"), "replicas: 100000000 is not possible"),
+    ((*REPLAY, "--replicas", 100_001), "replicas: 100001 is not possible"),
+    ((*REPLAY, "--prefill-decode", 2_000_000, 1), "prefill_replicas: 2000000 is not"),
+    ((*REPLAY, "--set", "max_seqs=" + "9" * 30), "max_seqs"),
+    ((*REPLAY, "--replications", 10**9), "--replications"),
     (("loadtest", "http://127.0.0.1:9", "--trace", SAMPLE, "--loop", 10**9), "--loop"),
     (("replay", "x" * 5000), "cannot be read: File name too long"),
-    (("replay", SAMPLE, "--limit", 5, "--out", "x" * 5000), "cannot be made (File name too long)"),
-    (("replay", SAMPLE, "--profile", "x" * 5000 + ".json"), "File name too long"),
+    ((*REPLAY, "--limit", 5, "--out", "x" * 5000), "cannot be made (File name too long)"),
+    ((*REPLAY, "--profile", "x" * 5000 + ".json"), "File name too long"),
 ]  # fmt: skip
 
 
@@ -54,7 +55,7 @@ SAYS: list[tuple[Sequence[object], str]] = [
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedCommands]:
     folder = tmp_path_factory.mktemp("here")
     with forked_commands(folder) as commands:
-        done = commands.run(("replay", SAMPLE, *SOME, "--replications", 0, "--out", "run"))
+        done = commands.run((*REPLAY, *SOME, "--replications", 0, "--out", "run"))
         assert done.code == 0, done.err
         yield commands
 

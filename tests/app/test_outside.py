@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from servetwin.app.last_net import OUR_FAULT
+from tests.support.command import SERVER
 from tests.support.forked_commands import ForkedCommands, Outcome, forked_commands
 from tests.support.paths import ROOT, SAMPLE
 
@@ -61,8 +62,8 @@ class Outside:
 
     def _replay(self, path: Path) -> Job:
         commands: tuple[tuple[object, ...], ...] = (
-            ("replay", path, "--replications", 0),
-            ("replay", "stream", path),
+            ("replay", path, *SERVER, "--replications", 0),
+            ("replay", "stream", path, *SERVER),
             ("workload", "stats", path),
             ("workload", "convert", path, "out.jsonl", "--overwrite"),
         )
@@ -145,7 +146,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ForkedCom
     folder = tmp_path_factory.mktemp("here")
     with forked_commands(folder) as commands:
         done = commands.run(
-            ("replay", SAMPLE, "--limit", 60, "--replications", 0, "--out", folder / "run")
+            ("replay", SAMPLE, *SERVER, "--limit", 60, "--replications", 0, "--out", folder / "run")
         )
         assert done.code == 0, done.err
         yield commands, folder

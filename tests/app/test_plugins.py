@@ -14,10 +14,11 @@ from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.generators.processes import ARRIVALS
 from servetwin.workloads.plugins import Registry
 from servetwin.workloads.readers.registry import READERS
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin
 from tests.support.paths import SAMPLE
 
-REPLAY = ("replay", SAMPLE, "--limit", 20, "--replications", 0)
+SHORT = ("replay", SAMPLE, "--limit", 20, "--replications", 0)
+REPLAY = (*SHORT, *SERVER)
 SHARING = ("--prefix-cache", "--kv-tokens", 2048, "--set")
 
 
@@ -71,7 +72,7 @@ KINDS = {
     ),
     "profile": Kind(
         STEP_TIMES,
-        lambda name: (*REPLAY, "--profile", name),
+        lambda name: (*SHORT, "--profile", name),
         "import numpy as np\nclass Mine:\n    def seconds(self, shape, steps=1):\n"
         "        return np.full(steps, 0.01)\n",
         "class Mine:\n    pass\n",
@@ -98,7 +99,7 @@ KINDS = {
     ),
     "technique": Kind(
         TECHNIQUES,
-        lambda name: (*REPLAY, "--model", "llama-3-8b", "--hardware", "h100", "--technique", name),
+        lambda name: (*SHORT, "--model", "llama-3-8b", "--hardware", "h100", "--technique", name),
         "from servetwin.sim.techniques.technique import Technique\nclass Mine(Technique):\n"
         "    name, family, kind, lossless = 'mine', 'serving', 'system', True\n"
         "    formula, source = 'none', 'none'\n"

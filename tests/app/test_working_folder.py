@@ -19,7 +19,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.program.child_process import python_command, python_environment
 from servetwin.workloads.readers.native import write_trace
 from tests.support import recorded_files
-from tests.support.command import commands, refused, servetwin
+from tests.support.command import SERVER, commands, refused, servetwin
 from tests.support.http_status import answer_of
 from tests.support.mock_endpoint import evenly, mocked, plan, truths
 from tests.support.paths import ROOT, SAMPLE
@@ -80,7 +80,9 @@ def test_the_help_of_every_command_beside_modules_of_a_stranger(strangers: Path)
 
 def test_a_sweep_on_processes_beside_modules_of_a_stranger(strangers: Path) -> None:
     options = ("--limit", "20", "--slo", "ttft=500ms", "--vary", "max_seqs=2,4", "--processes", "2")
-    assert "max_seqs" in beside(strangers, "-m", "servetwin", "sweep", str(SAMPLE), *options)
+    assert "max_seqs" in beside(
+        strangers, "-m", "servetwin", "sweep", str(SAMPLE), *SERVER, *options
+    )
 
 
 def beside(folder: Path, *arguments: str) -> str:
@@ -106,7 +108,7 @@ def test_a_child_that_searches_the_working_folder_would_import_it(hostile: Path)
 
 def test_sweep(hostile: Path) -> None:
     options = ("--limit", 20, "--slo", "ttft=500ms", "--vary", "max_seqs=2,4", "--processes", 2)
-    done = servetwin("sweep", SAMPLE, *options)
+    done = servetwin("sweep", SAMPLE, *SERVER, *options)
     assert (done.code, "max_seqs" in done.out) == (0, True), done.err
     assert_nothing_imported(hostile)
 
@@ -187,7 +189,7 @@ def test_an_installed_program_adds_no_folder(
     assert "PYTHONPATH" not in python_environment()
 
 
-REPLAY = ("replay", SAMPLE, "--limit", 5, "--replications", 0)
+REPLAY = ("replay", SAMPLE, *SERVER, "--limit", 5, "--replications", 0)
 COMPARE = ("replay", "compare", "static", "vllm-v1", *REPLAY[1:])
 FOLDERS: list[Sequence[object]] = [REPLAY, COMPARE, ("verify",), ("demo",)]
 PROFILES: list[Sequence[object]] = [("calibrate",)]
@@ -259,7 +261,7 @@ def names(folder: Path) -> set[str]:
 def test_a_run_that_cannot_begin_takes_none_away(tmp_path: Path) -> None:
     assert servetwin(*REPLAY, "--out", tmp_path / "run").code == 0
     before = names(tmp_path / "run")
-    refused("replay", tmp_path / "none.jsonl", "--out", tmp_path / "run", "--overwrite")
+    refused("replay", tmp_path / "none.jsonl", *SERVER, "--out", tmp_path / "run", "--overwrite")
     refused(*REPLAY, "--batching", "none", "--out", tmp_path / "run", "--overwrite")
     assert names(tmp_path / "run") == before
 

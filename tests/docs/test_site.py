@@ -127,11 +127,14 @@ def test_the_reference_has_every_command_and_option(site: Path) -> None:
                 assert all(options[option] for option in parameter.opts), (name, parameter.name)
 
 
-@pytest.mark.parametrize("servers", [Deployment(), Deployment(model="llama-3-8b", gpu="h100")])
+@pytest.mark.parametrize(
+    "servers", [Deployment(profile=("base-cpu",)), Deployment(model="llama-3-8b", gpu="h100")]
+)
 def test_the_reference_has_every_key_of_a_run(site: Path, servers: Deployment) -> None:
     rows = read(site / "reference" / "scenario.html").rows
     known = {key for row in rows if len(row) == 2 for key in row[0].split(", ")}
-    assert scenario_record(sample_trace(), servers.scenario(), servers.record(), 0).keys() <= known
+    record = scenario_record(sample_trace(), servers.scenario(), servers.settings(), 0)
+    assert record.keys() <= known
 
 
 def test_code_is_highlighted_when_the_site_is_built(site: Path) -> None:

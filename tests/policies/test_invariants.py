@@ -32,7 +32,7 @@ from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import PluginError, PolicyError
 from servetwin.workloads.request import Request
 from tests.support.checked import request
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin
 from tests.support.paths import SAMPLE
 
 ONE_SECOND = LinearStepTime.of({"constant": 1.0})
@@ -343,7 +343,7 @@ PLUG_INS = [("--batching", NeverRuns, WORK), ("--kv", LeaksABlock, CONSERVED)]
 
 @pytest.mark.parametrize(("role", "policy", "invariant"), PLUG_INS)
 def test_replay_stops_in_one_line(role: str, policy: type, invariant: str) -> None:
-    said = refused("replay", SAMPLE, role, own(policy), "--replications", 0)
+    said = refused("replay", SAMPLE, *SERVER, role, own(policy), "--replications", 0)
     assert said.startswith("servetwin: ")
     assert own(policy) in said
     assert re.search(rf"broke an invariant at step \d+: {re.escape(repr(invariant))}; ", said)
@@ -389,7 +389,7 @@ def test_a_checked_replay_is_the_same(
         walk(self, batch)
 
     monkeypatch.setattr(InvariantChecked, "_walk", counted)
-    command = ("replay", *more, SAMPLE, "--limit", 20)
+    command = ("replay", *more, *SERVER, SAMPLE, "--limit", 20)
     plain = servetwin(*command)
     assert not walks
     checked = servetwin(*command, "--check")

@@ -12,11 +12,20 @@ from typer.main import get_command
 
 from servetwin.app import cli
 
+SERVER = ("--profile", "base-cpu")
+"""A server for a command that needs one."""
+
 
 class Done(NamedTuple):
     code: int
     out: str
     err: str
+
+
+def with_server(*options: object) -> tuple[object, ...]:
+    """Options with a server, where they name none."""
+    named = {"--profile", "--model", "--scenario", "--gpu"} & set(map(str, options))
+    return options if named else (*SERVER, *options)
 
 
 @cache

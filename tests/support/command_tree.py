@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from tests.support.command import commands
+from tests.support.command import SERVER, commands
 from tests.support.paths import SAMPLE
 
 NOWHERE = "http://127.0.0.1:9"
@@ -15,12 +15,12 @@ NO_ADDRESS = "203.0.113.1"
 SOME = ("--limit", 5)
 
 USUAL: dict[str, tuple[object, ...]] = {
-    "replay": (SAMPLE, *SOME, "--replications", 0),
-    "replay compare": ("static", "vllm-v1", SAMPLE, *SOME, "--replications", 0),
-    "replay stream": (SAMPLE,),  # all of it: five requests would be read of a file that is cut
-    "capacity": (SAMPLE, *SOME, "--slo", "ttft=1s", "--replications", 0),
+    "replay": (SAMPLE, *SERVER, *SOME, "--replications", 0),
+    "replay compare": ("static", "vllm-v1", SAMPLE, *SERVER, *SOME, "--replications", 0),
+    "replay stream": (SAMPLE, *SERVER),  # all: five requests would be read of a file that is cut
+    "capacity": (SAMPLE, *SERVER, *SOME, "--slo", "ttft=1s", "--replications", 0),
     "plan": (SAMPLE, *SOME, "--model", "qwen3-8b", "--slo", "ttft=1s", "--processes", 1),
-    "sweep": (SAMPLE, *SOME, "--slo", "ttft=1s", "--processes", 1),
+    "sweep": (SAMPLE, *SERVER, *SOME, "--slo", "ttft=1s", "--processes", 1),
     "workload stats": (SAMPLE,),
     "workload generate": ("--out", "made.jsonl", "--requests", 5),
     "workload convert": (SAMPLE, "made.jsonl", *SOME),

@@ -23,7 +23,7 @@ def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:
     """Write the run folder that ``replay --out`` would; raises ``RunError`` for a bad name, or a
     full disk."""
     folder = new_child(root, name)
-    servers = outcome.file.deployment.record()
+    servers = outcome.file.deployment.settings()
     record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
     record[FILE] = outcome.file.model_dump(mode="json", exclude_defaults=True)
     return replace(outcome.run, scenario=record, meta=machine_facts()).save(folder)

@@ -48,9 +48,6 @@ from servetwin.workloads.transform import at_rate, limit
 from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 GENERATED, SAMPLE = "generated", "sample"
-PROFILE = "llama-3-8b-h100"
-"""Where a scenario names no server."""
-
 GENERATED_REQUESTS = 2_000
 """Where a generated workload names no number."""
 _GROUPS = 16
@@ -166,8 +163,8 @@ def _listed(section: Any) -> Any:
     return section
 
 
-OF_PROFILE = Deployment(profile=(PROFILE,))
-"""The deployment of a scenario that names none."""
+FIRST_SERVER = Deployment(profile=("llama-3-8b-h100",))
+"""The deployment that the dashboard begins with."""
 
 
 class Limits(FrozenModel):
@@ -206,7 +203,7 @@ class ScenarioFile(FrozenModel):
     """Which requests come, and when."""
     deployment: Annotated[
         Deployment, BeforeValidator(_listed), PlainSerializer(Deployment.settings)
-    ] = OF_PROFILE
+    ] = FIRST_SERVER
     """What serves them: model, gpu, layout, server, link, times; or a profile."""
     preset: str | None = None
     """Policies of a known server, before single settings."""
@@ -261,8 +258,9 @@ class ScenarioFile(FrozenModel):
         return trace, self.build(trace)
 
     def as_yaml(self) -> str:
-        """Return the text of the file, without the settings that are at their default."""
+        """Return the text of the file: the server, and settings that are not at their default."""
         settings = self.model_dump(mode="json", exclude_defaults=True)
+        settings.setdefault("deployment", self.deployment.settings())
         return str(yaml.safe_dump(settings, sort_keys=False))
 
 

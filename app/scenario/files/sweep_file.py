@@ -167,7 +167,7 @@ def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[st
     facts = {
         "servetwin": machine_facts()["servetwin"],
         "trace": trace_digest,
-        "servers": options.servers.record(),
+        "servers": options.servers.settings(),
         "files": [_content(text) for text in texts if text],
         "policies": asdict(options.policy),
         "cluster": asdict(options.cluster),

@@ -67,17 +67,18 @@ class Deployment(TableOptions):
         from servetwin.app.scenario.servers import Servers, ToggledServer
         from servetwin.sim.catalogue.links import find_link
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
-        from servetwin.sim.step_times.profile import DEFAULT_PROFILE
         from servetwin.sim.step_times.server_model import load_server
         from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
+        self.require_named()
         self.check()
         choice = ServerChoice.of(self.server, self.layout)
         name = self.model or (choice.settings.model if choice.settings else None)
-        if name is None:
-            profiles = [load_server(name) for name in self.profile or (DEFAULT_PROFILE,)]
-            first, *more = profiles
+        if self.profile:
+            first, *more = [load_server(profile) for profile in self.profile]
             return Servers(Scenario(first.policy_config(), first, ClusterConfig(), tuple(more)))
+        if name is None:
+            raise PolicyError(f"--server: {self.server} names no model; add --model")
         from servetwin.app.scenario.table_servers import best_tables, layer_server, table_server
 
         link = find_link(self.link) if self.link else link
@@ -107,7 +108,7 @@ class Deployment(TableOptions):
         return Toggles.of(self.techniques, self.without)
 
     def settings(self) -> dict[str, Any]:
-        """Return the options that are given, as a scenario file has them."""
+        """Return the options that are given, as a scenario file and a run have them."""
         values = ((field, getattr(self, field.name)) for field in fields(self))
         texts = {
             field.name: list(value) if isinstance(value, tuple) else value
@@ -145,11 +146,13 @@ class Deployment(TableOptions):
         given |= {"techniques": (*kept, *self.techniques), "without": (*gone, *without)}
         return replace(base, **given)
 
-    def record(self) -> dict[str, object]:
-        """Return what ``scenario.yaml`` says of the servers."""
-        from servetwin.sim.step_times.profile import DEFAULT_PROFILE
-
-        return self.settings() or {"profile": DEFAULT_PROFILE}
+    def require_named(self, source: str = "") -> None:
+        """Raise ``PolicyError`` where nothing names a server; ``source`` begins the message."""
+        if self == Deployment():
+            raise PolicyError(
+                f"{source}no server is named: add --model llama-3-8b --gpu h100, or --profile "
+                "base-cpu for the bundled engine"
+            )
 
     def check(self) -> None:
         """Raise ``PolicyError`` for options that do not go together; read no file."""

@@ -8,14 +8,14 @@ from typer.testing import CliRunner, Result
 import servetwin.app.tasks.selftest as command
 from servetwin.app.cli import app
 from servetwin.policies.presets import PRESETS
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.paths import SAMPLE
 
 SLO = ("--slo", "ttft=500ms", "--attainment", 0.9, "--rate", 12, "--replications", 2)
 
 
 def test_replicas_alone_asks_how_many_and_the_answer_comes_first() -> None:
-    done = servetwin("capacity", SAMPLE, *SLO, "--replicas", "--price", "0.5")
+    done = servetwin("capacity", SAMPLE, *SERVER, *SLO, "--replicas", "--price", "0.5")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0] == "profile base-cpu (measured here: base on AMD EPYC)"
@@ -27,7 +27,8 @@ def test_replicas_alone_asks_how_many_and_the_answer_comes_first() -> None:
 
 def test_json_has_every_candidate_its_counts_and_its_cost() -> None:
     done = servetwin(
-        "capacity", SAMPLE, *SLO, "--vary", "batching=static,continuous", "--replicas", "--json",
+        "capacity", SAMPLE, *SERVER, *SLO, "--vary", "batching=static,continuous", "--replicas",
+        "--json",
     )  # fmt: skip
     found = json.loads(done.out)
     assert [one["label"] for one in found["candidates"]] == [
@@ -41,10 +42,11 @@ def test_json_has_every_candidate_its_counts_and_its_cost() -> None:
 
 
 def test_users_think_and_have_a_number_of_their_own() -> None:
-    few = servetwin("capacity", SAMPLE, *SLO, "--users", "--limit", 100)
+    few = servetwin("capacity", SAMPLE, *SERVER, *SLO, "--users", "--limit", 100)
     more = servetwin(
-        "capacity", SAMPLE, *SLO, "--users", "--limit", 100, "--think-time", "exponential:mean=5"
-    )
+        "capacity", SAMPLE, *SERVER, *SLO, "--users", "--limit", 100,
+        "--think-time", "exponential:mean=5",
+    )  # fmt: skip
     counts = [int(done.out.splitlines()[1].split()[0]) for done in (few, more)]
     assert " users at a time are served with p90 TTFT below 500 ms by 1 x " in few.out
     assert counts[0] < counts[1]
@@ -63,8 +65,8 @@ def test_a_candidate_that_cannot_be_is_a_row_with_its_reason() -> None:
 
 def test_a_rate_has_candidates_too() -> None:
     done = servetwin(
-        "capacity", SAMPLE, "--slo", "ttft=500ms", "--attainment", 0.9, "--replications", 0,
-        "--vary", "max_seqs=2,16",
+        "capacity", SAMPLE, *SERVER, "--slo", "ttft=500ms", "--attainment", 0.9,
+        "--replications", 0, "--vary", "max_seqs=2,16",
     )  # fmt: skip
     assert done.out.startswith("max_seqs=16: ")
     assert " requests/s are served with p90 TTFT below 500 ms" in done.out
@@ -88,7 +90,7 @@ def test_a_rate_has_candidates_too() -> None:
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
     given = ["--slo", "ttft=500ms", "--replications", "0", *options]
-    assert message in refused("capacity", SAMPLE, *given)
+    assert message in refused("capacity", SAMPLE, *with_server(*given))
 
 
 def test_every_preset_is_listed_with_all_that_it_sets() -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("plotly", reason="pictures need plotly")
 from servetwin.app.cli import app
 from servetwin.sim.records.run import Run, RunError, load_run
 from servetwin.workloads.errors import LoadTestError
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin
 from tests.support.gate_runs import noisy_run
 
 ALLOW = ["--allow", "tpot=5%,ttft=10%"]
@@ -187,7 +187,7 @@ def test_a_replay_keeps_the_intervals_of_its_replications(tmp_path: Path) -> Non
     generated = ["workload", "generate", "--out", str(trace), "--requests", "40", "--rate", "2"]
     assert CliRunner().invoke(app, generated).exit_code == 0
     for out in ("a", "b"):
-        given = ["replay", str(trace), "--replications", "3", "--out", str(tmp_path / out)]
+        given = ["replay", str(trace), *SERVER, "--replications", "3", "--out", str(tmp_path / out)]
         assert CliRunner().invoke(app, given).exit_code == 0
     kept = load_run(tmp_path / "a").extra["intervals"]["tpot_s.mean"]
     assert kept["p5"] < kept["median"] < kept["p95"]

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from servetwin.app.scenario.options.deployment import Deployment
+from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin
 
 NAMES = Path(__file__).parents[2] / "support" / "deployments.yaml"
 SERVED = ("--server", "vllm@0.19")
@@ -22,6 +24,48 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     requests = (Request(str(i), 0.1 * i, 500, 20) for i in range(4))
     write_trace(Trace(tuple(requests), "made"), path)
     return path
+
+
+NONE = (
+    "no server is named: add --model llama-3-8b --gpu h100, or --profile base-cpu for the bundled "
+    "engine"
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("replay",), ("replay", "compare", "static", "vllm-v1"), ("replay", "stream"),
+        ("capacity", "--slo", "ttft=1s"), ("capacity", "--replicas", "--slo", "ttft=1s"),
+        ("sweep", "--slo", "ttft=1s", "--vary", "max_seqs=2,4"), ("replay", "--preset", "vllm-v1"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_command_without_a_server_says_so_in_one_line(trace: Path, command: list[str]) -> None:
+    assert refused(*command, trace) == f"servetwin: {NONE}"
+
+
+def test_a_scenario_without_a_server_is_named_and_takes_one_of_the_options(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("workload: {requests: 20}")
+    command = ("replay", "--scenario", path, "--replications", 0)
+    assert refused(*command) == f"servetwin: {path}: {NONE}"
+    assert servetwin(*command, *SERVER).out.startswith("profile base-cpu ")
+
+
+def test_a_library_call_without_a_server_says_the_same(trace: Path) -> None:
+    with pytest.raises(PolicyError, match=f"^{NONE}$"):
+        Deployment().scenario()
+    served = ("--gpu", "h100", "--server", "vllm@0.19")
+    line = refused("replay", trace, *served)
+    assert line == "servetwin: --server: vllm@0.19 names no model; add --model"
+
+
+def test_a_grid_names_its_server_or_varies_it(trace: Path) -> None:
+    sweep = ("sweep", trace, "--slo", "ttft=1s", "--processes", 1)
+    assert servetwin(*sweep, *SERVER).out.startswith("profile base-cpu (measured here: ")
+    done = servetwin(*sweep, "--vary", "profile=base-cpu,llama-3-8b-h100")
+    assert done.out.startswith("2 points"), done.err
 
 
 @pytest.mark.parametrize(

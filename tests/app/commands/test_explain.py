@@ -9,14 +9,16 @@ import pytest
 
 from servetwin.app.reports.explanation import explanation_lines, slowest_lines, verdict
 from servetwin.sim.explain.explain import PARTS, Explanation, Neighbours
-from tests.support.command import servetwin
+from tests.support.command import SERVER, servetwin
 from tests.support.paths import SAMPLE
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("explain") / "run"
-    done = servetwin("replay", SAMPLE, "--kv-tokens", 2048, "--replications", 0, "--out", out)
+    done = servetwin(
+        "replay", SAMPLE, *SERVER, "--kv-tokens", 2048, "--replications", 0, "--out", out
+    )
     assert done.code == 0, done.err
     return out
 

@@ -9,7 +9,7 @@ import pytest
 
 from servetwin.sim.records.run import load_run
 from servetwin.workloads.reading import read_trace
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin
 from tests.support.dialect_servers import Kind, kinds, models, running
 from tests.support.mock_endpoint import mocked, plan
 
@@ -49,7 +49,7 @@ def test_embeddings_are_requests_without_tokens_out(url: str, tmp_path: Path) ->
     assert "fewer tokens than in the trace" not in done.out
     kept = read_trace(tmp_path / "trace.jsonl")
     assert [r.output_tokens for r in kept] == [1] * 40
-    assert servetwin("replay", tmp_path / "trace.jsonl").code == 0
+    assert servetwin("replay", tmp_path / "trace.jsonl", *SERVER).code == 0
 
 
 def test_models_are_drawn_and_stamped_in_the_records(url: str, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from servetwin.sim.records.run import Run, load_run
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
+from tests.support.command import SERVER
 from tests.support.gate_runs import noisy_run
 from tests.support.mock_endpoint import evenly, mocked, plan
 from tests.support.mock_load import chats
@@ -61,7 +62,7 @@ def test_a_closed_loop_can_be_predicted_from_the_trace_it_leaves(tmp_path: Path)
     assert "in a closed loop of 3 users" in result.stdout
     trace, predicted = tmp_path / "first" / "trace.jsonl", tmp_path / "predicted"
     simulated = CliRunner().invoke(
-        app, ["replay", str(trace), "--replications", "0", "--out", str(predicted)]
+        app, ["replay", str(trace), *SERVER, "--replications", "0", "--out", str(predicted)]
     )
     assert simulated.exit_code == 0, simulated.output
     result, _ = served(tmp_path / "second", *asked, *lengths, "--against", str(predicted))
@@ -74,7 +75,7 @@ def test_sessions_are_compared_with_a_prediction_in_a_closed_loop(tmp_path: Path
     write_trace(chats(3, 2), tmp_path / "chats.jsonl")
     open_, closed = tmp_path / "open", tmp_path / "closed"
     for folder, option in ((open_, "--open-loop"), (closed, "--closed-loop")):
-        asked = ["replay", str(tmp_path / "chats.jsonl"), option, "--replications", "0"]
+        asked = ["replay", str(tmp_path / "chats.jsonl"), *SERVER, option, "--replications", "0"]
         done = CliRunner().invoke(app, [*asked, "--out", str(folder)])
         assert done.exit_code == 0, done.output
     asked = ["--trace", str(tmp_path / "chats.jsonl"), "--against"]

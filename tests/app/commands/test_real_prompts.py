@@ -18,7 +18,7 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace
 from tests.benchmarks.foreign import ENGINES, missing, served, write_model
-from tests.support.command import Done, refused, servetwin
+from tests.support.command import SERVER, Done, refused, servetwin
 from tests.support.dialect_servers import Kind, kinds, models, running
 from tests.support.prompt_files import ANSWERS, QUESTIONS, chats, prompt_lines, sharegpt, table
 from tests.support.small_tokenizer import small_tokenizer
@@ -100,7 +100,9 @@ def test_headers_of_columns_are_sent_and_never_kept(tmp_path: Path) -> None:
 
 
 def test_replay_takes_the_lengths(tmp_path: Path) -> None:
-    done = servetwin("replay", table(tmp_path), "--out", tmp_path / "run", "--replications", 0)
+    done = servetwin(
+        "replay", table(tmp_path), *SERVER, "--out", tmp_path / "run", "--replications", 0
+    )
     assert done.code == 0, done.err
     assert "note: lengths estimated at 4 bytes a token; --tokenizer counts them" in done.out
     rows = load_run(tmp_path / "run").requests

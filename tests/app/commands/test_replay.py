@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("plotly", reason="pictures need plotly")
 from servetwin.app.scenario.options.common import RunChart
 from servetwin.sim.records.metrics import LATENCIES, STEADY_MEANINGS
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.effort import FULL, only_in_ci
 from tests.support.paths import SAMPLE, TRACES
 
@@ -19,7 +19,7 @@ HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 
 
 def replay_json(*arguments: str) -> dict[str, Any]:
-    done = servetwin("replay", *arguments, "--json")
+    done = servetwin("replay", *with_server(*arguments), "--json")
     assert done.code == 0, done.err
     summary: dict[str, Any] = json.loads(done.out)
     return summary
@@ -47,19 +47,19 @@ def test_prefix_cache_finds_the_groups_of_the_sample() -> None:
 
 def test_a_prefix_cache_that_cannot_hit_is_said(tmp_path: Path) -> None:
     asked = ["--prefix-cache", "--replications", "0", "--limit", "20"]
-    assert "prefix cache" not in servetwin("replay", str(SAMPLE), *asked).err
+    assert "prefix cache" not in servetwin("replay", str(SAMPLE), *SERVER, *asked).err
     bare = tmp_path / "bare.jsonl"
     rows = [f'{{"arrival_s": {i}, "prompt_tokens": 20, "output_tokens": 2}}' for i in range(3)]
     bare.write_text("\n".join(rows))
-    assert "prefix cache" not in servetwin("replay", str(bare), "--replications", "0").err
-    assert servetwin("replay", str(bare), *asked).err == (
+    assert "prefix cache" not in servetwin("replay", str(bare), *SERVER, "--replications", "0").err
+    assert servetwin("replay", str(bare), *SERVER, *asked).err == (
         "note: this trace cannot tell what the prefix cache does: no request has prefix ids; in a "
         "scenario file, workload.prefix_share or workload.conversations assumes some\n"
     )
 
 
 def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
-    done = servetwin("replay", str(SAMPLE), "--out", str(tmp_path / "run"))
+    done = servetwin("replay", str(SAMPLE), *SERVER, "--out", str(tmp_path / "run"))
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 100
     assert "240 requests: 240 finished" in done.out
@@ -71,7 +71,7 @@ def test_text_fits_100_columns_and_names_the_machine(tmp_path: Path) -> None:
 
 
 def test_an_overloaded_run_never_settles() -> None:
-    done = servetwin("replay", str(SAMPLE), "--rate", "15", "--replications", "0")
+    done = servetwin("replay", str(SAMPLE), *SERVER, "--rate", "15", "--replications", "0")
     assert (
         "\nsteady part: none; never settles: the number in the system grows to the end" in done.out
     )
@@ -90,7 +90,7 @@ def test_a_bad_trace_is_one_line_and_exit_code_2(
 ) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(content)
-    done = servetwin("replay", str(path))
+    done = servetwin("replay", str(path), *SERVER)
     assert (done.code, done.out) == (2, "")
     assert len(done.err.splitlines()) == 1
     assert message in done.err
@@ -100,7 +100,7 @@ def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     path = tmp_path / "cut.csv.gz"
     row = "2023-11-16 18:15:46.6805900,12,13\n"
     path.write_bytes(gzip.compress((HEADER + row * 9).encode())[:-12])
-    done = servetwin("replay", str(path))
+    done = servetwin("replay", str(path), *SERVER)
     assert done.code == 2
     assert len(done.err.splitlines()) == 1
 
@@ -117,7 +117,7 @@ def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(options: list[str], message: str) -> None:
-    done = servetwin("replay", str(SAMPLE), *options)
+    done = servetwin("replay", str(SAMPLE), *with_server(*options))
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert "Traceback" not in done.err
@@ -167,7 +167,7 @@ def test_mooncake_hit_rate_with_unlimited_memory() -> None:
     assert round(summary["prefix_hit_rate_tokens"], 4) == 0.3736
 
 
-REPLAY = ("replay", SAMPLE, "--limit", 20, "--replications", 0)
+REPLAY = ("replay", SAMPLE, *SERVER, "--limit", 20, "--replications", 0)
 COMPARE = ("replay", "compare", "static", "vllm-v1", *REPLAY[1:])
 
 

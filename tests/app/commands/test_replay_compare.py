@@ -9,7 +9,7 @@ import pytest
 from servetwin.sim.experiments.paired_comparison import METRICS
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import load_run
-from tests.support.command import servetwin
+from tests.support.command import servetwin, with_server
 from tests.support.paths import SAMPLE
 
 COMPUTED = ("--profile", "llama-3-8b-h100")
@@ -17,14 +17,14 @@ TIGHT = ("--kv-tokens", 2048)
 
 
 def compare(a: str, b: str, *options: object) -> dict[str, Any]:
-    done = servetwin("replay", "compare", a, b, SAMPLE, "--json", *options)
+    done = servetwin("replay", "compare", a, b, SAMPLE, "--json", *with_server(*options))
     assert done.code == 0, done.err
     found: dict[str, Any] = json.loads(done.out)
     return found
 
 
 def text(a: str, b: str, *options: object) -> list[str]:
-    done = servetwin("replay", "compare", a, b, SAMPLE, *options)
+    done = servetwin("replay", "compare", a, b, SAMPLE, *with_server(*options))
     assert done.code == 0, done.err
     return done.out.splitlines()
 
@@ -70,7 +70,7 @@ def test_each_side_is_what_replay_alone_finds() -> None:
     found = compare(*sides.values(), *COMPUTED)
     for side, preset in sides.items():
         options = ("--preset", preset, *COMPUTED, "--json")
-        alone = json.loads(servetwin("replay", SAMPLE, *options).out)
+        alone = json.loads(servetwin("replay", SAMPLE, *with_server(*options)).out)
         assert found[side]["policies"] == alone["policies"]
         for name, metric in found["metrics"].items():
             assert metric[side] == figure(alone, name)

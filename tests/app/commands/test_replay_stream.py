@@ -16,7 +16,7 @@ from servetwin.sim.long_runs import sketched_summary
 from servetwin.sim.records.run import SUMMARY, load_run
 from servetwin.sim.records.run_claim import CLAIM
 from servetwin.workloads.readers.native import write_trace
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.full_disk import files_at_most
 from tests.support.mock_endpoint import evenly
 from tests.support.mock_process import mock_process, servetwin_process
@@ -27,7 +27,7 @@ MOST_BYTES = 400_000_000
 
 
 def replay_json(*arguments: str) -> dict[str, Any]:
-    done = servetwin("replay", *arguments, "--json")
+    done = servetwin("replay", *with_server(*arguments), "--json")
     assert done.code == 0, done.err
     summary: dict[str, Any] = json.loads(done.out)
     return summary
@@ -74,7 +74,7 @@ def test_parts_leave_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_the_report_fits_100_columns_and_says_what_is_sketched() -> None:
-    done = servetwin("replay", "stream", SAMPLE)
+    done = servetwin("replay", "stream", SAMPLE, *SERVER)
     assert done.code == 0, done.err
     assert max(map(len, done.out.splitlines())) <= 100
     assert "240 requests: 240 finished" in done.out
@@ -82,12 +82,12 @@ def test_the_report_fits_100_columns_and_says_what_is_sketched() -> None:
 
 
 def test_a_run_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
-    first = servetwin("replay", "stream", SAMPLE, "--out", tmp_path / "run")
+    first = servetwin("replay", "stream", SAMPLE, *SERVER, "--out", tmp_path / "run")
     assert first.code == 0, first.err
     assert "has a run; --overwrite" in refused(
-        "replay", "stream", SAMPLE, "--out", tmp_path / "run"
+        "replay", "stream", SAMPLE, *SERVER, "--out", tmp_path / "run"
     )
-    again = servetwin("replay", "stream", SAMPLE, "--out", tmp_path / "run", "--overwrite")
+    again = servetwin("replay", "stream", SAMPLE, *SERVER, "--out", tmp_path / "run", "--overwrite")
     assert again.code == 0, again.err
 
 
@@ -115,7 +115,7 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
     trace = Path(azure_file(tmp_path / "some.csv", 50, 1.0))
     with trace.open("a") as file:
         file.write("2024-05-10 23:00:00,5,x\n")
-    said = refused("replay", "stream", trace, "--out", tmp_path / "run")
+    said = refused("replay", "stream", trace, *SERVER, "--out", tmp_path / "run")
     assert said.endswith(f"{trace}:52: field 'GeneratedTokens': not an integer (\"x\")")
     assert not (tmp_path / "run").exists()
 
@@ -150,12 +150,12 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
     ],
 )
 def test_what_a_stream_cannot_do_is_one_line(options: list[str], said: str) -> None:
-    assert said in refused("replay", "stream", SAMPLE, *options)
+    assert said in refused("replay", "stream", SAMPLE, *with_server(*options))
 
 
 def test_without_the_library_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sketched_summary, "find_spec", lambda _: None)
-    said = refused("replay", "stream", SAMPLE)
+    said = refused("replay", "stream", SAMPLE, *SERVER)
     assert said.endswith(
         "servetwin replay stream needs datasketches: pip install 'servetwin[stream]'"
     )

@@ -14,7 +14,7 @@ import pytest
 from servetwin.app.scenario.files.sweep_file import RATE, SweepFile
 from servetwin.sim.experiments import ray_cluster, sweep
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.local_ray import local_ray
 from tests.support.paths import ROOT, SAMPLE
 
@@ -24,7 +24,7 @@ ALONE = ("--processes", 1, "--limit", 60)
 
 
 def run(*options: object) -> str:
-    done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *options)
+    done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *with_server(*options))
     assert done.code == 0, done.err
     return done.out
 
@@ -42,7 +42,7 @@ def test_a_grid_has_a_row_per_point_and_goes_on_where_it_ended(
         return simulated(conditions, point)
 
     monkeypatch.setattr(sweep, "simulate_point", killed_at_the_fourth)
-    killed = servetwin("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out)
+    killed = servetwin("sweep", SAMPLE, *SERVER, *SLO, *ALONE, *GRID, "--out", out)
     assert (killed.code, killed.out) == (130, "")
     assert len(pd.read_csv(out)) == 3
     run(*GRID, "--out", out)
@@ -79,7 +79,7 @@ cli.main()
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_at_once_goes_on_where_it_was(tmp_path: Path) -> None:
     out, whole = tmp_path / "points.csv", tmp_path / "whole.csv"
-    arguments = map(str, ("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out))
+    arguments = map(str, ("sweep", SAMPLE, *SERVER, *SLO, *ALONE, *GRID, "--out", out))
     killed = subprocess.run(
         [sys.executable, "-c", KILLED_AT_THE_FOURTH, *arguments], check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -88,7 +88,7 @@ def test_a_sweep_that_is_killed_at_once_goes_on_where_it_was(tmp_path: Path) -> 
     assert len(pd.read_csv(out)) == 3
     with out.open("a") as file:
         file.write("static,16,4.0,1,6")  # a line that was cut off
-    done = servetwin("sweep", SAMPLE, *SLO, *ALONE, *GRID, "--out", out)
+    done = servetwin("sweep", SAMPLE, *SERVER, *SLO, *ALONE, *GRID, "--out", out)
     assert "3 of 8 points are in" in done.err
     run(*GRID, "--out", whole)
     assert out.read_bytes() == whole.read_bytes()
@@ -118,7 +118,7 @@ def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     plug_in, out = tmp_path / "deadly.py", tmp_path / "points.csv"
     plug_in.write_text(DEADLY_IN_A_WORKER.format(most=1))
     grid = ("--vary", f"batching={plug_in}:Deadly", "--rates", "1,2,4", "--limit", 60)
-    done = servetwin("sweep", SAMPLE, *SLO, *grid, "--processes", 2, "--out", out)
+    done = servetwin("sweep", SAMPLE, *SLO, *with_server(*grid), "--processes", 2, "--out", out)
     assert (done.code, len(list(tmp_path.glob("death-*")))) == (0, 1)
     run(*grid, "--out", tmp_path / "alone.csv")
     assert out.read_bytes() == (tmp_path / "alone.csv").read_bytes()
@@ -130,7 +130,7 @@ def test_a_point_whose_worker_is_always_killed_is_named(tmp_path: Path) -> None:
     plug_in.write_text(DEADLY_IN_A_WORKER.format(most=99))
     batching = f"batching={plug_in}:Deadly,continuous"
     grid = ("--vary", batching, "--rates", "4", "--limit", 60, "--processes", 2, "--out", out)
-    done = servetwin("sweep", SAMPLE, *SLO, *grid)
+    done = servetwin("sweep", SAMPLE, *SLO, *with_server(*grid))
     assert done.code == 1
     named = f"servetwin: batching={plug_in}:Deadly at 4 requests/s: the process was killed in each"
     assert done.err.splitlines()[-1].startswith(named)
@@ -142,7 +142,7 @@ def test_rows_from_a_ray_cluster_are_those_of_one_process(tmp_path: Path) -> Non
     out, alone = tmp_path / "ray.csv", tmp_path / "alone.csv"
     with local_ray({"num_cpus": 2}) as address:
         done = servetwin(
-            "sweep", SAMPLE, *SLO, *GRID, "--limit", 60, "--out", out, "--ray", address
+            "sweep", SAMPLE, *SERVER, *SLO, *GRID, "--limit", 60, "--out", out, "--ray", address
         )
     assert done.code == 0, done.err
     run(*GRID, "--out", alone)
@@ -177,7 +177,7 @@ def test_rows_that_end_in_another_order_are_ordered_at_the_end(tmp_path: Path) -
 def test_figures_are_those_of_replay() -> None:
     (point,) = json.loads(run("--rates", 4, "--batching", "chunked", "--json"))["points"]
     replayed = servetwin(
-        "replay", SAMPLE, "--limit", 60, "--rate", 4, "--batching", "chunked", "--json",
+        "replay", SAMPLE, *SERVER, "--limit", 60, "--rate", 4, "--batching", "chunked", "--json",
         "--replications", 0,
     )  # fmt: skip
     summary = json.loads(replayed.out)
@@ -196,7 +196,7 @@ def test_servers_and_clusters_can_vary_and_an_impossible_point_is_one_row() -> N
     h100, a100 = points["points"][0], points["points"][2]
     assert h100["tpot_s_p50"] < a100["tpot_s_p50"]
     text = run("--vary", "technique=none,weight-int4", "--rates", "1")
-    assert "1 x could not be: --technique: needs --model and --gpu" in text
+    assert "1 x could not be: --profile: either a profile, or --model and --gpu" in text
 
 
 def test_techniques_are_varied_on_and_off_as_in_replay(tmp_path: Path) -> None:
@@ -232,12 +232,12 @@ def test_the_text_has_the_frontier_its_best_point_and_fits() -> None:
     ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
-    assert message in refused("sweep", SAMPLE, *SLO, *options)
+    assert message in refused("sweep", SAMPLE, *SLO, *with_server(*options))
 
 
 def test_a_missing_ray_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_cluster, "find_spec", lambda _: None)
-    assert "--ray needs ray: pip install" in refused("sweep", SAMPLE, *SLO, "--ray")
+    assert "--ray needs ray: pip install" in refused("sweep", SAMPLE, *SERVER, *SLO, "--ray")
 
 
 def test_the_file_of_another_sweep_is_left_alone(tmp_path: Path) -> None:
@@ -245,18 +245,18 @@ def test_the_file_of_another_sweep_is_left_alone(tmp_path: Path) -> None:
     run("--rates", "1", "--out", out)
     before = out.read_bytes()
     for other in (["--seed", 1], ["--max-seqs", 4], ["--vary", "max_seqs=4"]):
-        said = refused("sweep", SAMPLE, *SLO, *ALONE, "--rates", 1, "--out", out, *other)
+        said = refused("sweep", SAMPLE, *SERVER, *SLO, *ALONE, "--rates", 1, "--out", out, *other)
         assert "is not of this sweep" in said
     assert out.read_bytes() == before
-    said = refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out, "--vary", "max_seqs=4")
+    said = refused("sweep", SAMPLE, *SERVER, *SLO, *ALONE, "--out", out, "--vary", "max_seqs=4")
     assert said.endswith(
         "points.csv: is not of this sweep (it varies nothing, not max_seqs); name another --out, "
         "or --overwrite it"
     )
     out.write_text("a,b\n1,2\n")
-    assert "is not of this sweep" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
+    assert "is not of this sweep" in refused("sweep", SAMPLE, *SERVER, *SLO, *ALONE, "--out", out)
     out.write_text("a")
-    assert "not a readable frame" in refused("sweep", SAMPLE, *SLO, *ALONE, "--out", out)
+    assert "not a readable frame" in refused("sweep", SAMPLE, *SERVER, *SLO, *ALONE, "--out", out)
 
 
 def test_a_curve_is_drawn_beside_the_points(tmp_path: Path) -> None:
@@ -280,4 +280,4 @@ def test_a_curve_that_cannot_be_drawn_is_refused_before_any_work(
     tmp_path: Path, options: tuple[str, ...], complaint: str
 ) -> None:
     given = [option.format(at=tmp_path) for option in options]
-    assert complaint in refused("sweep", SAMPLE, *SLO, *ALONE, *given)
+    assert complaint in refused("sweep", SAMPLE, *SLO, *ALONE, *with_server(*given))

@@ -9,7 +9,7 @@ import pytest
 
 from servetwin.app.reports.run_words import outside_warning, provenance_line, shares_in_words
 from servetwin.sim.step_times.provenance import MeasuredRange
-from tests.support.command import servetwin
+from tests.support.command import SERVER, servetwin, with_server
 from tests.support.paths import OF_KERNELS, SAMPLE
 
 FAR: dict[str, Any] = {
@@ -75,7 +75,7 @@ def test_every_feature_can_be_told(feature: str) -> None:
 
 def test_replay_reports_and_warns(tmp_path: Path) -> None:
     outside = ("--prompt-scale", 3, "--output-scale", 4, "--replications", 3)
-    done = servetwin("replay", SAMPLE, *outside, "--out", tmp_path)
+    done = servetwin("replay", SAMPLE, *SERVER, *outside, "--out", tmp_path)
     (line,) = (line for line in done.out.splitlines() if line.startswith("rests on"))
     assert "extrapolated" in line
     (warning,) = (line for line in done.err.splitlines() if line.startswith("warning: "))
@@ -83,7 +83,7 @@ def test_replay_reports_and_warns(tmp_path: Path) -> None:
     assert warning.endswith("tokens; known up to 2,040): intervals are widened there")
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert sum(summary["provenance"]["shares"].values()) == pytest.approx(1)
-    again = servetwin("replay", SAMPLE, *outside, "--json")
+    again = servetwin("replay", SAMPLE, *SERVER, *outside, "--json")
     assert json.loads(again.out)["provenance"] == summary["provenance"]
     assert warning in again.err
 
@@ -105,14 +105,14 @@ def test_replay_reports_and_warns(tmp_path: Path) -> None:
 def test_replay_warns_of_nothing_where_nothing_is_outside(
     options: tuple[str, ...], line: str
 ) -> None:
-    done = servetwin("replay", SAMPLE, "--replications", 0, *options)
+    done = servetwin("replay", SAMPLE, "--replications", 0, *with_server(*options))
     assert line in done.out.splitlines()
     assert "warning" not in done.err
 
 
 def test_compare_tells_of_both_sides() -> None:
     compared = ("--prompt-scale", 3, "--output-scale", 4, "--replications", 2)
-    sides = ("replay", "compare", "static+contiguous", "continuous+paged", SAMPLE)
+    sides = ("replay", "compare", "static+contiguous", "continuous+paged", SAMPLE, *SERVER)
     done = servetwin(*sides, *compared)
     for side in "AB":
         assert f"\n{side} rests on   " in done.out

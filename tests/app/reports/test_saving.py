@@ -30,7 +30,7 @@ from servetwin.sim.records.run import (
 )
 from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.reading import sample_path
-from tests.support.command import servetwin
+from tests.support.command import SERVER, servetwin
 from tests.support.figure_frames import load_test
 from tests.support.full_disk import files_at_most
 from tests.support.verifications import CONFIG, REQUESTS, a_black_box_verification, a_verification
@@ -111,7 +111,7 @@ def test_a_comparison_that_cannot_be_saved_is_printed(tmp_path: Path) -> None:
     for side in "ab":
         (folder / side).write_text("no folder can be made here")
     with sample_path() as sample:
-        asked = ("replay", "compare", "vllm-v1", "sglang", sample, "--limit", REQUESTS)
+        asked = ("replay", "compare", "vllm-v1", "sglang", sample, *SERVER, "--limit", REQUESTS)
         done = servetwin(*asked, "--replications", 1, "--out", folder, "--overwrite")
     assert done.code == 1
     assert "B - A" in done.out

@@ -22,7 +22,7 @@ from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
-from tests.support.command import refused
+from tests.support.command import SERVER, refused
 from tests.support.paths import SAMPLE
 from tests.support.wrong_words import wrong_words
 
@@ -63,7 +63,7 @@ def test_each_word_becomes_what_its_setting_is(text: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("text", "message"), wrong_words("settings"))
 def test_a_wrong_setting_is_one_line(text: str, message: str) -> None:
-    assert message in refused("replay", SAMPLE, "--set", text)
+    assert message in refused("replay", SAMPLE, *SERVER, "--set", text)
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_a_preset_of_a_cluster_brings_its_servers() -> None:
     ],
 )
 def test_a_wrong_side_is_one_line(compared: str, message: str) -> None:
-    assert message in refused("replay", "compare", "static", compared, SAMPLE)
+    assert message in refused("replay", "compare", "static", compared, SAMPLE, *SERVER)

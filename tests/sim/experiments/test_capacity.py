@@ -31,7 +31,7 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.effort import REDUCTION, WIDENING
 from tests.support.paths import SAMPLE
 from tests.support.queue_cases.case import ONE_SLOT, poisson_arrivals_s, trace
@@ -220,7 +220,7 @@ def test_traces_without_a_capacity_say_why(arrivals_s: Any, message: str) -> Non
 
 
 def test_the_command_says_capacity_limit_and_saturation() -> None:
-    done = servetwin("capacity", SAMPLE, "--slo", SLO_TEXT, "--replications", 2)
+    done = servetwin("capacity", SAMPLE, *SERVER, "--slo", SLO_TEXT, "--replications", 2)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert max(map(len, lines)) <= 100
@@ -257,7 +257,7 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
     ],
 )
 def test_bad_input_is_one_line(options: list[str], message: str) -> None:
-    assert message in refused("capacity", SAMPLE, *options)
+    assert message in refused("capacity", SAMPLE, *with_server(*options))
 
 
 def test_the_saturation_rate_has_the_interval_of_the_profile() -> None:

@@ -13,7 +13,7 @@ from servetwin.sim.records.run import RunError, load_run
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
-from tests.support.command import servetwin
+from tests.support.command import servetwin, with_server
 from tests.support.paths import SAMPLE
 
 TRACE = limit(sample_trace(), 40)
@@ -21,7 +21,7 @@ TRACE = limit(sample_trace(), 40)
 
 def simulated(folder: Path, *more: str) -> Path:
     options = ("--kv-tokens", "4096", "--limit", "40", "--replications", "0", "--out", folder)
-    done = servetwin("replay", SAMPLE, *more, *options)
+    done = servetwin("replay", SAMPLE, *with_server(*more), *options)
     assert done.code == 0, done.err
     return folder
 

@@ -20,7 +20,7 @@ from servetwin.workloads.errors import PolicyError, ServetwinError
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
-from tests.support.command import servetwin
+from tests.support.command import SERVER, servetwin, with_server
 from tests.support.paths import SAMPLE
 
 COMPUTED = load_profile("llama-3-8b-h100")
@@ -28,7 +28,7 @@ MEASURED = load_profile("base-cpu")
 
 
 def replay(folder: Path, trace: Path, *options: object) -> Run:
-    done = servetwin("replay", trace, "--replications", 0, "--out", folder, *options)
+    done = servetwin("replay", trace, "--replications", 0, "--out", folder, *with_server(*options))
     assert done.code == 0, done.err
     return load_run(folder)
 
@@ -307,8 +307,8 @@ def test_prompts_that_yield_no_token_are_not_handed_on() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ["replay", SAMPLE, "--batching", "unified", "--set", "draft_rows=2"],
-        ["replay", "compare", "continuous", "continuous+draft_rows=2", SAMPLE],
+        ["replay", SAMPLE, *SERVER, "--batching", "unified", "--set", "draft_rows=2"],
+        ["replay", "compare", "continuous", "continuous+draft_rows=2", SAMPLE, *SERVER],
     ],
 )
 def test_the_command_line_says_which_technique_is_missing(options: list[object]) -> None:

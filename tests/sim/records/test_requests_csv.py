@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.sim.records.run import load_run, requests_csv
-from tests.support.command import refused, servetwin
+from tests.support.command import SERVER, refused, servetwin
 from tests.support.dialect_servers import kinds, running
 from tests.support.paths import SAMPLE
 
@@ -54,12 +54,13 @@ def test_a_load_test_writes_both(tmp_path: Path) -> None:
 
 def test_a_replay_writes_both(tmp_path: Path) -> None:
     done = servetwin(
-        "replay", SAMPLE, "--limit", 30, "--replications", 0, "--csv", "--out", tmp_path / "run"
-    )
+        "replay", SAMPLE, *SERVER, "--limit", 30, "--replications", 0, "--csv",
+        "--out", tmp_path / "run",
+    )  # fmt: skip
     assert done.code == 0, done.err
     check(tmp_path / "run" / "requests.csv", load_run(tmp_path / "run").requests)
     without = servetwin(
-        "replay", SAMPLE, "--limit", 30, "--replications", 0, "--overwrite", "--out",
+        "replay", SAMPLE, *SERVER, "--limit", 30, "--replications", 0, "--overwrite", "--out",
         tmp_path / "run",
     )  # fmt: skip
     assert without.code == 0, without.err
@@ -67,7 +68,7 @@ def test_a_replay_writes_both(tmp_path: Path) -> None:
 
 
 def test_a_replay_without_a_folder_has_no_place_for_it() -> None:
-    assert "--csv: give --out, the folder for it" in refused("replay", SAMPLE, "--csv")
+    assert "--csv: give --out, the folder for it" in refused("replay", SAMPLE, *SERVER, "--csv")
 
 
 @given(st.lists(st.floats(allow_infinity=False), min_size=1, max_size=5), st.text(max_size=9))

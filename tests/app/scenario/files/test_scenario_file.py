@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from servetwin.app.scenario.files.scenario_file import (
-    OF_PROFILE,
+    FIRST_SERVER,
     Limits,
     ScenarioError,
     ScenarioFile,
@@ -33,14 +33,16 @@ def test_a_bad_scenario_names_the_key_and_what_would_be_right(text: str, message
     assert "\n" not in str(error.value)
 
 
-def test_an_empty_file_is_the_default() -> None:
+def test_an_empty_file_is_the_default_of_the_dashboard() -> None:
     assert parse_scenario("", "s.yaml") == ScenarioFile()
-    assert ScenarioFile().deployment == OF_PROFILE
+    assert ScenarioFile().deployment == FIRST_SERVER
 
 
 @given(scenarios())
 def test_yaml_keeps_a_scenario(scenario: ScenarioFile) -> None:
-    assert parse_scenario(scenario.as_yaml(), "s.yaml") == scenario
+    text = scenario.as_yaml()
+    assert "\ndeployment:" in f"\n{text}"
+    assert parse_scenario(text, "s.yaml") == scenario
 
 
 @pytest.mark.parametrize(
@@ -82,10 +84,14 @@ def test_the_model_length_grows_to_the_longest_request_unless_it_is_set() -> Non
 
 SMALL = """
 workload: {requests: 60, rate_per_s: 20, prompt_tokens: 200}
+deployment: {profile: llama-3-8b-h100}
 policies: {max_seqs: 4, batching: chunked}
 slo: {ttft_ms: 100}
 seed: 3
 """
+
+
+H100 = "deployment: {profile: llama-3-8b-h100}"
 
 
 def replayed(*arguments: str) -> dict[str, Any]:
@@ -144,7 +150,9 @@ def test_a_trace_is_used_whole_unless_a_part_is_asked_for(
     tmp_path: Path, requests: str, used: int
 ) -> None:
     trace, scenario = own_trace(tmp_path / "own.jsonl", 2_100), tmp_path / "s.yaml"
-    scenario.write_text(f"workload: {{source: own.jsonl, rate_per_s: 50, requests: {requests}}}")
+    scenario.write_text(
+        f"workload: {{source: own.jsonl, rate_per_s: 50, requests: {requests}}}\n" + H100
+    )
     found = replayed(str(trace), "--scenario", str(scenario))
     assert found["requests"]["total"] == used
 
@@ -153,7 +161,7 @@ def test_a_replay_assumes_prefixes_as_the_dashboard_does(tmp_path: Path) -> None
     trace, scenario = own_trace(tmp_path / "own.jsonl", 300), tmp_path / "s.yaml"
     text = (
         "workload: {source: own.jsonl, rate_per_s: null, prefix_share: 0.5}\n"
-        "policies: {prefix_cache: true}"
+        f"policies: {{prefix_cache: true}}\n{H100}"
     )
     scenario.write_text(text)
     done = servetwin("replay", str(trace), "--scenario", str(scenario), "--json",

@@ -12,7 +12,7 @@ from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
-from tests.support.command import refused
+from tests.support.command import refused, with_server
 from tests.support.paths import SAMPLE
 
 PROFILE = load_profile("llama-3-8b-h100")
@@ -40,7 +40,7 @@ def trace(*requests: Request) -> Trace:
     ],
 )
 def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str) -> None:
-    assert message in refused("replay", SAMPLE, *options)
+    assert message in refused("replay", SAMPLE, *with_server(*options))
 
 
 @pytest.mark.parametrize(
