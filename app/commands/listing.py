@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from typer import Argument
 
-from servetwin.app.command import WIDTH, print_result
+from servetwin.app.command import WIDTH, print_result, section
 from servetwin.app.scenario.options.common import Json
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
@@ -57,7 +57,8 @@ def list_profiles(words: Words = None, as_json: Json = False) -> None:
 
     known = [load_profile(name) for name in _chosen(shipped_profiles(), words)]
     record = {one.name: {"origin": one.origin, **one.engine} for one in known}
-    print_result(as_json, record, (f"{one.name:<20} {one.describe()[0]}" for one in known))
+    about = ((one.name, one.describe()[0].partition("(")[2].rstrip(")")) for one in known)
+    print_result(as_json, record, (f"{name:<20} {origin}" for name, origin in about))
 
 
 def list_policies(words: Words = None, as_json: Json = False) -> None:
@@ -73,11 +74,11 @@ def list_policies(words: Words = None, as_json: Json = False) -> None:
     }  # fmt: skip
     known = _chosen([name for kind in kinds.values() for name in kind], words)
     about = {
-        option: {n: (getdoc(kind[n]) or "").splitlines()[0] for n in kind if n in known}
+        option: {n: (getdoc(kind[n]) or "").partition("\n")[0].replace("``", "") for n in named}
         for option, kind in kinds.items()
+        if (named := [name for name in kind if name in known])
     }
-    rows = ((option, *row) for option, named in about.items() for row in named.items())
-    print_result(as_json, about, (f"{option:<16} {name:<18} {does}" for option, name, does in rows))
+    print_result(as_json, about, (section(option, row.items()) for option, row in about.items()))
 
 
 def list_presets(
@@ -163,10 +164,11 @@ def _device_row(device: Any, model: str | None) -> dict[str, Any]:
 
 def _device_line(row: dict[str, Any]) -> str:
     peaks = row["peak_flops_per_s"]
-    shown = " ".join(f"{n} {peaks[n] / 1e12:,.0f}" for n in ("bf16", "fp8", "fp4") if n in peaks)
+    known = (name for name in ("bf16", "fp8", "fp4") if name in peaks)
+    shown = ", ".join(f"{name} {peaks[name] / 1e12:,.0f}" for name in known) + " TFLOP/s"
     memory = f"{row['memory_bytes'] / 1e9:.0f} GB"
     speed = f"{row['memory_bytes_per_s'] / 1e9:,.0f} GB/s"
-    return f"{row['name']:<14} {memory:>7} {speed:>11}  {shown:<31} {_evidence(row['kernels'])}"
+    return f"{row['name']:<14} {memory:>7} {speed:>11}  {shown:<44} {_evidence(row['kernels'])}"
 
 
 def _evidence(tables: dict[str, tuple[str, ...]]) -> str:
