@@ -30,10 +30,10 @@ class Deployment(TableOptions):
     __pydantic_config__: ClassVar = {"extra": "forbid", "allow_inf_nan": False}
 
     profile: Annotated[tuple[str, ...], Option()] = ()
-    """Calibrated profile: a shipped name, the path of a .json file, or a step time, path.py:Class.
-    Several: pools."""
+    """Instead of a model and a GPU, a calibrated profile: a shipped name, the path of a .json file,
+    or a step time, path.py:Class. Several: pools."""
     model: Annotated[str | None, Option()] = None
-    """Instead of a profile: a model by its name, or the path of a config.json."""
+    """Model by its name, or the path of a config.json."""
     gpu: Annotated[str | None, Option("--gpu", "--hardware")] = None
     """Device that the model runs on: h100, a100-80gb ..."""
     layout: Annotated[str | None, Option(metavar="tp=N,pp=N,dp=N,ep=N")] = None
