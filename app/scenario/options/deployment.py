@@ -149,10 +149,8 @@ class Deployment(TableOptions):
     def require_named(self, source: str = "") -> None:
         """Raise ``PolicyError`` where nothing names a server; ``source`` begins the message."""
         if self == Deployment():
-            raise PolicyError(
-                f"{source}no server is named: add --model llama-3-8b --gpu h100, or --profile "
-                "base-cpu for the bundled engine"
-            )
+            how = "add --model llama-3-8b --gpu h100, or --profile base-cpu for the bundled engine"
+            raise PolicyError(f"{source}no server is named: {how}")
 
     def check(self) -> None:
         """Raise ``PolicyError`` for options that do not go together; read no file."""
