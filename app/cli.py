@@ -158,6 +158,9 @@ def main() -> None:
         whole_help = "\n" in message
         _print_error(message if whole_help else f"servetwin: {message}")
         sys.exit(error.exit_code)
+    except MemoryError:  # an import may find none either
+        sys.stderr.write("servetwin: out of memory; take a part of the input, or more memory\n")
+        sys.exit(1)
     except BaseException as error:
         from servetwin.workloads.plugins import plugin_error
 

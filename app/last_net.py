@@ -12,14 +12,12 @@ OUR_FAULT = 70
 def last_words(error: Exception, arguments: Sequence[str], version: str) -> tuple[str, int]:
     """Return the line and the exit code for an error that is not the user's.
 
-    What the system refuses (a full disk, no memory) has exit code 1. For anything else the line
+    What the system refuses (a full disk) has exit code 1. For anything else the line
     names a file with the traceback, the versions and the arguments without secrets.
     """
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror or error}", 1
-    if isinstance(error, MemoryError):
-        return "out of memory; take a part of the input, or more memory", 1
     from servetwin.loadtest.redaction import hide_secrets
 
     trace = "".join(traceback.format_exception(error))

@@ -27,6 +27,7 @@ from plugins_page import plugins_page
 from presets_page import presets_page
 from scenario_page import scenario_page
 from techniques_page import techniques_page
+from what_if import what_if_assets
 
 _ROOT = Path(__file__).parents[2]
 _PAGES: dict[str, Callable[[], str]] = {
@@ -55,7 +56,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the generated pages, and those that stand at the root of the repository."""
     for path, content in _PAGES.items():
         files.append(File.generated(config, path, content=content()))
-    for path, asset in notebook_assets().items():
+    for path, asset in {**notebook_assets(), **what_if_assets()}.items():
         files.append(File.generated(config, path, content=asset))
     return files
 

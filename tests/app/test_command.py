@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
+from servetwin.app import cli
 from servetwin.app.cli import COMMANDS
 from servetwin.app.last_net import OUR_FAULT, last_words
 from servetwin.app.scenario.setting_docs import setting_docs
@@ -123,11 +124,24 @@ def raised(error: Exception) -> Exception:
     [
         (OSError(errno.ENOSPC, "No space left on device"), "No space left on device"),
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
-        (MemoryError(), "out of memory; take a part of the input, or more memory"),
     ],
 )
 def test_what_the_system_refuses_is_nobodys_fault(error: Exception, line: str) -> None:
     assert last_words(error, (), "servetwin 1") == (line, 1)
+
+
+def test_short_memory_is_said_without_an_import(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def app(**_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setitem(sys.modules, "servetwin.loadtest.redaction", None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    words = "servetwin: out of memory; take a part of the input, or more memory\n"
+    assert (ended.value.code, capsys.readouterr().err) == (1, words)
 
 
 def test_anything_else_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ Scheme = Literal["light", "dark"]
 SCHEMES: dict[Scheme, str] = {"light": "default", "dark": "slate"}
 PAGES = (
     "index.html",
+    "try.html",
     "architecture.html",
     "glossary.html",
     "guides/own-policy.html",

@@ -1,0 +1,199 @@
+"""End long commands at random moments: ``python -m tests.fuzz.ended_commands --each 20``.
+
+Every command is ended by SIGKILL, SIGINT and SIGTERM. After that no file under a final name may be
+torn: JSON, YAML, Parquet, CSV and traces can be read, ``report`` either reads a run folder, which
+then says that it was cut off unless the command had ended, or refuses it in one line. Nothing but
+the last lines of an interrupted command, and no traceback, is written.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from tests.support.mock_process import mock_process, servetwin_process
+
+SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
+COMMANDS: Mapping[str, str] = {
+    "generate": "workload generate --requests 100000 --rate 50 --out {out}/made.jsonl",
+    "replay": "replay {trace} --profile llama-3-8b-h100 --replications 0 --out {out}/run",
+    "sweep": "sweep {short} --profile llama-3-8b-h100 --slo ttft=500ms --processes 2 "
+    "--vary max_seqs=8,16,32,64 --rates 2,4,8,16 --out {out}/grid.csv",
+    "capacity": "capacity {short} --profile llama-3-8b-h100 --slo ttft=500ms",
+    "plan": "plan {short} --model llama-3-8b --slo ttft=500ms --processes 2 --out {out}/manifests",
+    "loadtest": "loadtest {url} --trace {short} --limit 200 --rate 20 --out {out}/load",
+    "verify": "verify --trace {short} --url {url} --out {out}/verify --limit 40",
+    "calibrate": "calibrate --url {url} --out {out}/profile.json",
+}
+"""Long commands; each writes in ``out`` alone."""
+SPANS_S: Mapping[str, float] = {
+    "generate": 5, "replay": 7, "sweep": 6, "capacity": 8, "plan": 8, "loadtest": 4, "verify": 5,
+    "calibrate": 5,
+}  # fmt: skip
+"""The latest moment at which each is ended, in seconds of processor time; 1.5 start it."""
+
+
+class Torn(AssertionError):
+    """What a command that was ended left behind, or said."""
+
+
+def check_files(folder: Path) -> int:
+    """Raise where a file under a final name cannot be read; return how many can."""
+    count = 0
+    for path in sorted(folder.rglob("*")):
+        if path.is_dir() or path.name.startswith(".") or path.name == "journal.jsonl":
+            continue
+        try:
+            _read(path)
+        except Exception as error:
+            raise Torn(f"{path.relative_to(folder)}: {error}") from error
+        count += 1
+    return count
+
+
+def _read(path: Path) -> None:
+    text = path.suffix not in (".parquet", ".gz") and path.read_text()
+    if path.suffix == ".parquet":
+        pd.read_parquet(path)
+    elif path.suffix == ".json":
+        json.loads(str(text))
+    elif path.suffix in (".yaml", ".yml"):
+        list(yaml.safe_load_all(str(text)))
+    elif path.suffix == ".jsonl":
+        list(map(json.loads, str(text).splitlines()))
+    elif path.suffix == ".csv":
+        pd.read_csv(path)
+
+
+def run_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders that have a run, or the journal of one."""
+    for name in ("summary.json", "journal.jsonl"):
+        for path in sorted(folder.rglob(name)):
+            yield path.parent
+
+
+def check_reports(folder: Path, ended: bool) -> str:
+    """Return how ``report`` takes what is left; raise for a traceback or an unmarked cut."""
+    words = []
+    for place in run_folders(folder):
+        page_at = folder.parent / "report.html"
+        page_at.unlink(missing_ok=True)
+        done = _servetwin("report", place, "--out", page_at)
+        if "Traceback" in done.stderr or done.returncode not in (0, 2):
+            raise Torn(f"report {place.name}: {done.stderr[-600:]}")
+        page = page_at.read_text() if done.returncode == 0 else ""
+        marked = "CUT OFF" in page
+        if page and not (marked or ended or "load" not in place.name):
+            raise Torn(f"{place.name} looks complete")
+        words.append("cut off" if marked else "whole" if page else "refused")
+    return ", ".join(sorted(set(words))) or "nothing"
+
+
+def _servetwin(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    process = servetwin_process(*arguments)
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def cpu_s(group: int) -> float:
+    """Return the processor time of a command and its workers: a busy machine changes no moment."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            ticks += (int(fields[2]) == group) * (int(fields[11]) + int(fields[12]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def end(command: str, number: int, seconds: float, folder: Path) -> str:
+    """Run a command, end it after so much processor time, and return what became of it.
+
+    Raises ``Torn``.
+    """
+    process = servetwin_process(*command.split())
+    while process.poll() is None and cpu_s(process.pid) < seconds:
+        time.sleep(0.02)
+    ended = process.poll() is not None
+    try:
+        if not ended:
+            process.send_signal(number)
+        out, err = process.communicate(timeout=120)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # its workers, where it was killed
+    if "Traceback" in out + err:
+        raise Torn(f"a traceback: {err[-800:]}")
+    if not ended and number != signal.SIGKILL and process.returncode == 0 and not out:
+        raise Torn("exit code 0 without a result")
+    files = check_files(folder)
+    reports = check_reports(folder, ended)
+    return f"code {process.returncode}, {files} files, {reports}"
+
+
+def try_all(names: list[str], each: int, seed: int) -> int:
+    """End each command ``each`` times by each signal; return how many left something torn."""
+    torn = 0
+    with (
+        tempfile.TemporaryDirectory() as base,
+        mock_process("--ttft-ms", 20, "--itl-ms", 2) as (
+            _,
+            url,
+        ),
+    ):
+        places = {"trace": f"{base}/long.jsonl", "short": f"{base}/short.jsonl", "url": url}
+        _servetwin(
+            "workload", "generate", "--requests", 60000, "--rate", 12, "--out", places["trace"]
+        )
+        _servetwin("workload", "generate", "--requests", 400, "--rate", 4, "--out", places["short"])
+        for place, name in enumerate(names):
+            for turn in range(each):
+                for number in SIGNALS:
+                    rng = np.random.default_rng([seed, place, turn, number])
+                    seconds = float(rng.uniform(0.1, SPANS_S[name]))
+                    folder = Path(base) / "out"
+                    folder.mkdir()
+                    command = COMMANDS[name].format(out=folder, **places)
+                    what = f"{name} {number.name} at {seconds:.2f} s of CPU"
+                    try:
+                        say(f"{what}: {end(command, number, seconds, folder)}")
+                    except (Torn, subprocess.TimeoutExpired) as error:
+                        torn += 1
+                        say(f"TORN {what}, seed {seed} turn {turn}: {error}")
+                    shutil.rmtree(folder)
+    return torn
+
+
+def say(line: str) -> None:
+    """Write a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--each", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument("names", nargs="*", default=list(COMMANDS), metavar="COMMAND")
+    options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells let jobs ignore it
+    torn = try_all(options.names or list(COMMANDS), options.each, options.seed)
+    say(f"{torn} torn")
+    sys.exit(bool(torn))
+
+
+if __name__ == "__main__":
+    main()
