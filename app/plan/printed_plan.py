@@ -1,6 +1,7 @@
 """A plan as text, as JSON, and as manifests in a folder."""
 
 from dataclasses import asdict
+from tempfile import TemporaryFile
 from textwrap import wrap
 
 from servetwin.app.command import print_result
@@ -14,6 +15,7 @@ from servetwin.app.scenario.prices import LISTED
 from servetwin.app.words import RESOURCES, figure_words, number, short, target_words
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.files import write_whole
 
 _HEADS = ("GPUs", "split", "per hour", "per M tokens", "holds up to", "at the load", "step times")
 
@@ -25,6 +27,7 @@ def print_plan(
 ) -> None:
     """Plan for the load, print the rows, and write their manifests where a folder is given."""
     limits, trace = parse_slo(slo), load.read()
+    _require_folder(options)
     with progress("plan, kinds of GPUs", total=len(gpus_of(options))) as advance:
         answer = plan(
             trace, model, limits, attainment=attainment, seed=load.seed, options=options,
@@ -75,17 +78,25 @@ def _limit(row: PlannedDeployment) -> str:
     return f"{row.servers:,} x on {row.gpu}{limit}:"
 
 
+def _require_folder(options: PlanOptions) -> None:
+    """Make the folder of the manifests; raises ``ServetwinError`` where it cannot be written."""
+    if options.out is None:
+        return
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=options.out).close()
+    except OSError as error:
+        raise ServetwinError(f"--out {options.out}: cannot be made ({error.strerror})") from error
+
+
 def _write(answer: Plan, options: PlanOptions) -> list[str]:
     """Write a manifest for each row; raises ``ServetwinError`` where a file is there."""
-    folder, mode = options.out, "w" if options.overwriting.overwrite else "x"
-    if folder is None:
+    if options.out is None:
         return []
-    paths = {folder / f"{row.gpu}.yaml": row for row in answer.rows if not row.problem}
+    rows = [row for row in answer.rows if not row.problem]
+    paths = {options.out / f"{row.gpu}.yaml": row for row in rows}
     for path, row in paths.items():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with path.open(mode, encoding="utf-8") as file:
-                file.write(row.manifest)
-        except OSError as error:
-            raise ServetwinError(f"--out: {path}: {error.strerror} (--overwrite)") from error
+        if path.exists() and not options.overwriting.overwrite:
+            raise ServetwinError(f"--out: {path}: File exists (--overwrite)")
+        write_whole(path, row.manifest)
     return [f"manifests: {', '.join(map(str, paths))}"]

@@ -35,6 +35,9 @@ def test_the_cheapest_comes_first_with_its_command(tmp_path: Path) -> None:
     again = servetwin(*ASKED, "--gpu", "h100,l40s", "--out", tmp_path / "plan")
     assert again.code == 2
     assert "(--overwrite)" in again.err
+    below_a_file = servetwin(*ASKED, "--out", files[0] / "plan")
+    assert (below_a_file.code, below_a_file.err.count("\n")) == (2, 1)
+    assert "cannot be made (Not a directory)" in below_a_file.err
 
 
 def test_prices_decide_and_spares_cost() -> None:
