@@ -87,7 +87,7 @@ function drawing(curve, rate) {
   const [limit] = limits(chosen("slos").slo), all = [limit, ...points.map((p) => p[1])];
   const [low, high] = [Math.min(...all) / 1.6, Math.max(...all) * 1.6];
   const [least, most] = [whatIf.rates[0], whatIf.rates.at(-1)];
-  const x = (v) => 56 + 560 * Math.log(v / least) / Math.log(most / least);
+  const x = (v) => 80 + 536 * Math.log(v / least) / Math.log(most / least);
   const y = (v) => 250 - 225 * Math.log(v / low) / Math.log(high / low);
   const path = points.map(([r, v], n) => `${n ? "L" : "M"}${x(r).toFixed(1)} ${y(v).toFixed(1)}`);
   const today = points.find(([r]) => r === whatIf.rates[rate]);
@@ -95,16 +95,17 @@ function drawing(curve, rate) {
   const said = points.map(([r, v]) => `${duration(v)} at ${r}/s`).join(", ");
   return `<svg class="diagram" viewBox="0 0 640 300" role="img" aria-label="p99 TTFT: ${said}; ` +
     `the limit is ${duration(limit)}"><g class="scale">` +
-    ticks.map((v) => `<path d="M56 ${y(v)}H616"/><text x="26" y="${y(v)}">${duration(v)}</text>`)
+    ticks.map((v) => `<path d="M80 ${y(v)}H616"/><text x="38" y="${y(v)}">${duration(v)}</text>`)
       .join("") +
-    whatIf.rates.map((r) => `<text x="${x(r)}" y="268">${r}</text>`).join("") + "</g>" +
-    `<path class="limit" d="M56 ${y(limit)}H616"/>` +
-    `<text class="halo" x="570" y="${y(limit) - 10}">limit ${duration(limit)}</text>` +
+    whatIf.rates.filter((_, n) => n % 2 === 0)
+      .map((r) => `<text x="${x(r)}" y="268">${r}</text>`).join("") + "</g>" +
+    `<path class="limit" d="M80 ${y(limit)}H616"/>` +
     `<path class="curve" d="${path.join("")}"/>` +
+    `<text class="halo start" x="86" y="${y(limit) - 14}">limit ${duration(limit)}</text>` +
     points.map(([r, v]) => `<circle cx="${x(r)}" cy="${y(v)}" r="3"/>`).join("") +
     `<path class="today" d="M${x(whatIf.rates[rate])} 25V250"/>` +
     (today ? `<circle class="now" cx="${x(today[0])}" cy="${y(today[1])}" r="7"/>` : "") +
-    `<text x="336" y="290">requests per second</text><text x="62" y="12">p99 TTFT</text></svg>`;
+    `<text x="348" y="290">requests per second</text><text class="start" x="8" y="12">p99 TTFT</text></svg>`;
 }
 
 function show() {
