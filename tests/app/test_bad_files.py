@@ -125,7 +125,7 @@ SAYS = {
     "folder": "a directory",
     "gzip bomb": ":1: a line of more than 33,554,432 characters",
     "long line": ":1: a line of more than 33,554,432 characters",
-    "utf-16": ":1: field 'row': not UTF-8",
+    "utf-16": ": text in UTF-16; save it as UTF-8",
     "cut gzip": "the gzip data are truncated or damaged",
     "empty": ":1: empty, a trace has at least one row",
 }
