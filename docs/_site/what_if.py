@@ -84,7 +84,7 @@ def _simulated() -> dict[str, Any]:
 
 def request_count(grid: dict[str, Any], rate_per_s: float) -> int:
     """Return how many requests a point has."""
-    return max(int(grid["requests"]), round(grid["seconds"] * rate_per_s))
+    return max(int(grid["requests"]), round(float(grid["seconds"]) * rate_per_s))
 
 
 def simulate_curve(grid: dict[str, Any], place: tuple[int, ...]) -> dict[str, Any]:
