@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import ceil, isfinite
-from numbers import Integral
+from math import ceil
+from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from servetwin.policies.kv.kv_groups import blocks_per_request, parse_groups
@@ -155,7 +155,8 @@ class PolicyConfig:
         _require_seconds("wait_limit_s", self.wait_limit_s)
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
-        require(0 <= self.watermark < 1, "watermark", self.watermark, "at least 0 and below 1")
+        share = isinstance(self.watermark, Real) and 0 <= self.watermark < 1
+        require(share, "watermark", self.watermark, "at least 0 and below 1")
         for name in unread_settings(self._named()):
             (kind, readers), value = READERS[name], getattr(self, name)
             if value != _DEFAULTS[name]:
@@ -318,8 +319,8 @@ def require(holds: bool, name: str, value: object, right: str) -> None:
 
 
 def _require_seconds(name: str, value: float) -> None:
-    holds = isfinite(value) and value >= 0
-    require(holds, name, value, "a finite number, at least 0")
+    holds = isinstance(value, Real) and 0 <= value <= MOST
+    require(holds, name, value, f"a number from 0 to {MOST:,}")
 
 
 def require_known(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -25,9 +25,20 @@ ODD: list[object] = [1e308, 2.5, "x", 10**400, []]
             )
             for odd in ODD
         ),
-        (
-            {"wait_limit_s": float("nan")},
-            "wait_limit_s: nan is not possible; it must be a finite number, at least 0",
+        *(
+            (
+                {"wait_limit_s": odd},
+                f"wait_limit_s: {odd!r} is not possible; it must be a number from 0 to "
+                "1,000,000,000,000,000",
+            )
+            for odd in (float("nan"), 10**400, "1", -1.0)
+        ),
+        *(
+            (
+                {"watermark": odd},
+                f"watermark: {odd!r} is not possible; it must be at least 0 and below 1",
+            )
+            for odd in (10**400, "1", None)
         ),
         (
             {"reservation": "half"},

@@ -9,7 +9,7 @@ from servetwin.app.verdict.resimulate import as_sent
 from servetwin.sim.records.run import Run
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
-from tests.support.command import SERVER, servetwin
+from tests.support.command import servetwin, with_server
 from tests.support.figure_frames import load_test
 from tests.support.paths import SAMPLE
 
@@ -21,7 +21,7 @@ POLICIES = ("--kv-tokens", "4096", "--limit", "40", "--replications", "0")
 
 
 def simulated(folder: Path, *more: object) -> Path:
-    done = servetwin("replay", SAMPLE, *SERVER, *POLICIES, *more, "--out", folder)
+    done = servetwin("replay", SAMPLE, *with_server(*more), *POLICIES, "--out", folder)
     assert done.code == 0, done.err
     return folder
 

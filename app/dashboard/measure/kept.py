@@ -50,7 +50,8 @@ def draw_kept_runs(file: ScenarioFile) -> None:
     folders = listed_runs(root)
     runs = [run for run in folders if not run.problem]
     names = [run.name for run in folders]
-    name = control(OPEN, options=names, index=None, placeholder="choose one") if names else None
+    empty = "choose one" if names else "none yet"
+    name = control(OPEN, options=names, index=None, placeholder=empty)
     with st.expander("Save, receive, compare"):
         _saving(root, file)
         _receiving(root)

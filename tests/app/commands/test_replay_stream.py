@@ -258,8 +258,7 @@ def test_a_load_test_on_a_full_disk(
 
 
 def test_a_simulation_on_a_full_disk(small_disk: Path) -> None:
-    sample = SAMPLE
-    done = command_on(small_disk, 45_056, "replay", sample, "--replications", 0)
+    done = command_on(small_disk, 45_056, "replay", SAMPLE, *SERVER, "--replications", 0)
     assert done.code == 1
     assert "requests.parquet" in done.there
     assert SUMMARY not in done.there
