@@ -241,7 +241,13 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
     assert answer["draws"] == 10
     rates = [tried["rate_per_s"] for tried in answer["capacity"]["tried"]]
     assert rates == sorted(rates)
-    assert found["slo"] == {"ttft_s": 0.5, "tpot_s": 0.08, "e2e_s": None, "attainment": 0.9}
+    assert found["slo"] == {
+        "ttft_s": 0.5,
+        "tpot_s": 0.08,
+        "e2e_s": None,
+        "task_s": None,
+        "attainment": 0.9,
+    }
     assert answer["devices"] == {"h100": 2}
 
 
