@@ -84,7 +84,7 @@ def parse_axis(text: str) -> Axis:
     return Axis(key, values)
 
 
-def parse_axes(texts: Sequence[str], servers: Deployment) -> list[Axis]:
+def swept_axes(texts: Sequence[str], servers: Deployment) -> list[Axis]:
     """Read what a grid over ``servers`` varies; raises ``PolicyError`` as ``parse_axis``, and where
     nothing names a server."""
     axes = [parse_axis(text) for text in texts]

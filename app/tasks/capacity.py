@@ -14,7 +14,7 @@ from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.prices import Prices, parse_prices
-from servetwin.app.scenario.sweep_axes import combinations, parse_axes, scenario_at
+from servetwin.app.scenario.sweep_axes import combinations, scenario_at, swept_axes
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, find_capacity
 from servetwin.sim.experiments.fleet import Replicas, Users, devices
 from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
@@ -65,7 +65,7 @@ class Search:
     ) -> dict[str, Scenario | ServetwinError]:
         """Return the scenario of every combination of ``--vary``, or why it cannot be."""
         candidates: dict[str, Scenario | ServetwinError] = {}
-        for values in combinations(parse_axes(self.query.vary, self.options.servers)):
+        for values in combinations(swept_axes(self.query.vary, self.options.servers)):
             label = " ".join(f"{key}={value}" for key, value in values.items())
             try:
                 candidates[label] = scenario_at(self.options, trace, values, say)

@@ -11,7 +11,7 @@ from servetwin.app.reports.sweep import as_json, named, report_text
 from servetwin.app.scenario.files.sweep_file import RATE, Point, SweepFile, identity
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import GridOptions
-from servetwin.app.scenario.sweep_axes import combinations, parse_axes, parse_rates, scenario_at
+from servetwin.app.scenario.sweep_axes import combinations, parse_rates, scenario_at, swept_axes
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.parallel_map import LostItems
@@ -24,7 +24,7 @@ def sweep_grid(
     options: ScenarioOptions, grid: GridOptions, slo: str, attainment: float, json: bool
 ) -> None:
     """Simulate the points that the file lacks, and print the frontier of all."""
-    axes = parse_axes(grid.vary, options.servers)
+    axes = swept_axes(grid.vary, options.servers)
     limits, keys = parse_slo(slo), [axis.key for axis in axes]
     rates = parse_rates(grid.rates) if grid.rates else (None,)
     varied, picture = list(combinations(axes)), grid.picture(len({*rates}))
