@@ -120,12 +120,6 @@ def print_result(as_json: bool, record: Any, lines: Iterable[str]) -> None:
     typer.echo(json.dumps(record) if as_json else "\n".join(lines))
 
 
-def print_notes(notes: Iterable[str | None]) -> None:
-    """Print what a user should know, beside the result; None is no note."""
-    for note in filter(None, notes):
-        typer.echo(f"note: {note}", err=True)
-
-
 def family(commands: Commands, name: str) -> list[tuple[str, str]]:
     """Return the commands of two words that begin with ``name``, and what they do."""
     summaries: Mapping[str, str] = getattr(commands, "summaries", {})

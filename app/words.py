@@ -3,6 +3,7 @@
 They are in ``app/assets``.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,6 +30,12 @@ def asset_table(name: str) -> dict[str, Any]:
     """Return what a YAML file of ``app/assets`` holds, by name."""
     table: dict[str, Any] = load_yaml(asset(name))
     return table
+
+
+def print_notes(notes: Iterable[str | None]) -> None:
+    """Print what a user should know, beside the result; None is no note."""
+    for note in filter(None, notes):
+        sys.stderr.write(f"note: {note}\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import SERVER
 from tests.support.paths import ROOT, SAMPLE
 
 MAY_IMPORT = {
@@ -143,13 +144,12 @@ def test_the_command_line_loads_nothing_heavy() -> None:
 def test_simulator_and_load_tester_work_without_torch(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "sys.argv = ['servetwin', 'replay', sys.argv[1], '--limit', '20', '--json']\n"
+        "sys.argv = ['servetwin', 'replay', *sys.argv[1:], '--limit', '20', '--json']\n"
         "import servetwin.loadtest.run.client, servetwin.app.tasks.verify\n"
         "from servetwin.app.cli import main; main()"
     )
-    sample = SAMPLE
     done = subprocess.run(
-        [sys.executable, "-c", code, str(sample)], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-c", code, str(SAMPLE), *SERVER], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert '"finished": 20' in done.stdout

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from servetwin.app.command import print_notes
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.engine import (
     EngineChoice,
@@ -16,6 +15,7 @@ from servetwin.app.scenario.options.engine import (
 )
 from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent, takes_options
 from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.words import print_notes
 from servetwin.workloads.errors import EngineError
 
 if TYPE_CHECKING:

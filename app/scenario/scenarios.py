@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from servetwin.app.command import print_notes
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.servers import Servers
@@ -14,6 +13,7 @@ from servetwin.app.scenario.settings import (
     parse_policies,
     with_settings,
 )
+from servetwin.app.words import print_notes
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import typer
 
-from servetwin.app.command import print_notes, print_result
+from servetwin.app.command import print_result
 from servetwin.app.reports import how_many as count_report
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning
@@ -15,6 +15,7 @@ from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.app.scenario.sweep_axes import combinations, scenario_at, swept_axes
+from servetwin.app.words import print_notes
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, find_capacity
 from servetwin.sim.experiments.fleet import Replicas, Users, devices
 from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many

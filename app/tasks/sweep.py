@@ -5,13 +5,13 @@ from contextlib import nullcontext
 
 import typer
 
-from servetwin.app.command import print_notes
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.sweep import as_json, named, report_text
 from servetwin.app.scenario.files.sweep_file import RATE, Point, SweepFile, identity
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import GridOptions
 from servetwin.app.scenario.sweep_axes import combinations, parse_rates, scenario_at, swept_axes
+from servetwin.app.words import print_notes
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.parallel_map import LostItems
