@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -16,6 +18,7 @@ from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
+from servetwin.sim.core.replica import Stalled
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepTime
 from servetwin.workloads.request import Request
@@ -99,6 +102,7 @@ def test_the_story_of_two_ranks_with_unequal_work(macro: bool, in_events: bool) 
 
 
 @every_scheduler
+@patch("servetwin.sim.core.replica.MOST_PREEMPTIONS_IN_VAIN", 500)
 @settings(max_examples=examples(15))
 @given(
     data=st.data(),
@@ -110,10 +114,16 @@ def test_runs_of_steps_and_running_ahead_change_nothing(
     batching: str, data: st.DataObject, requests: list[Request], router: str, replicas: int
 ) -> None:
     config = data.draw(policies(batching))
-    ahead = run(requests, config, replicas=replicas, router=router)
-    single = run(requests, config, replicas=replicas, router=router, macro=False)
-    events = run(requests, config, replicas=replicas, router=router, in_events=True)
-    for other in (single, events):
+    usual = partial(run, requests, config, replicas=replicas, router=router)
+    ways = [usual, partial(usual, macro=False), partial(usual, in_events=True)]
+    try:
+        ahead = ways[0]()
+    except Stalled:  # two answers to one prompt may preempt each other for ever
+        for way in ways[1:]:
+            with pytest.raises(Stalled, match="preempt each other forever"):
+                way()
+        return
+    for other in (way() for way in ways[1:]):
         pd.testing.assert_frame_equal(stamps(ahead), stamps(other))
     finished = ahead.requests[ahead.requests["status"] == "finished"]
     asked = {one.request_id: one.output_tokens * one.samples for one in requests}
