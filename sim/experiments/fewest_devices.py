@@ -9,7 +9,7 @@ the bootstrap for general stationary observations", 1989; its effect on latencie
 rate by the slope between the simulations), and engines with step times of their own on the part.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import ceil, exp, hypot, log
@@ -163,8 +163,6 @@ def fewest_devices(
 
 def _with_capacity(question: PlanQuestion, best: Planned) -> Planned:
     """Return the servers with the capacity of the whole trace, and its interval."""
-    from scipy.special import stdtrit
-
     trace, target, runs = question.trace, question.target, list[Run]()
     tried = {trace.rate_per_s: log(best.at.factor or _LEAST)}
     servers = times(best.candidate.scenario, best.at.count)
@@ -179,25 +177,40 @@ def _with_capacity(question: PlanQuestion, best: Planned) -> Planned:
     settings, run = servers.policies.as_dict(), runs[-1]
     pressed = find_bottleneck(run, settings, servers.policies.kv_tokens)
     limiting = limiting_resource(run, pressed, settings, target.slo)
-    width, engines = 0.0, question.replications
-    if engines:
-        blocks = np.array_split(margins(run.requests, target.slo), min(_BLOCKS, len(trace)))
-        rng = np.random.default_rng(question.seed)
-        numbers = rng.integers(len(blocks), size=(_DRAWS, len(blocks)))
-        traffic = [target.excess_of(np.concatenate([blocks[n] for n in row])) for row in numbers]
-        draws = Draws(Resampling(question.part), question.seed, is_outside(run))
-        of_traffic = float(np.std(np.clip(traffic, -1, 1))) / slope_near(tried, rate_per_s)
-
-        def engine_excess(number: int, rate_per_s: float) -> float:
-            return target.excess(draws.run(number, at_rate(question.part, rate_per_s), servers))
-
-        others = [
-            crossing_rate(partial(engine_excess, number + 1), rate_per_s, _SLOPE, 4 * rate_per_s)
-            for number in range(engines)
-        ]
-        width = hypot(_SURE * of_traffic, float(np.std(np.log(others)) * stdtrit(engines, 0.95)))
+    width = _width(question, servers, run, tried, rate_per_s) if question.replications else 0.0
     interval = Interval(rate_per_s, rate_per_s * exp(-width), rate_per_s * exp(width))
     return replace(best, capacity_per_s=interval, limiting=limiting)
+
+
+def _width(
+    question: PlanQuestion,
+    servers: Scenario,
+    run: Run,
+    tried: Mapping[float, float],
+    rate_per_s: float,
+) -> float:
+    """Return half the interval of a capacity, in its logarithm: other traffic, other step times.
+
+    Blocks of ``run`` are drawn for the traffic, engines on the part of the trace for the times.
+    """
+    from scipy.special import stdtrit
+
+    target, engines = question.target, question.replications
+    blocks = np.array_split(margins(run.requests, target.slo), min(_BLOCKS, len(question.trace)))
+    rng = np.random.default_rng(question.seed)
+    numbers = rng.integers(len(blocks), size=(_DRAWS, len(blocks)))
+    traffic = [target.excess_of(np.concatenate([blocks[n] for n in row])) for row in numbers]
+    draws = Draws(Resampling(question.part), question.seed, is_outside(run))
+    of_traffic = float(np.std(np.clip(traffic, -1, 1))) / slope_near(tried, rate_per_s)
+
+    def excess(number: int, rate_per_s: float) -> float:
+        return target.excess(draws.run(number, at_rate(question.part, rate_per_s), servers))
+
+    others = [
+        crossing_rate(partial(excess, number + 1), rate_per_s, _SLOPE, 4 * rate_per_s)
+        for number in range(engines)
+    ]
+    return hypot(_SURE * of_traffic, float(np.std(np.log(others)) * stdtrit(engines, 0.95)))
 
 
 def _load(piece: Sequence[Request]) -> float:
