@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from numbers import Integral, Real
-from typing import Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from servetwin.policies.kv.kv_groups import blocks_per_request, parse_groups
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, SCHEDULERS, TABLES
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, SCHEDULERS, TABLES
 from servetwin.workloads.errors import PolicyError, did_you_mean
+
+if TYPE_CHECKING:
+    from servetwin.policies.kv.kv_groups import KVGroup
 
 Reservation = Literal["max", "pow2", "exact"]
 PrefixIndex = Literal["radix", "blocks"]
@@ -164,16 +165,10 @@ class PolicyConfig:
                     f"{name}: {value!r} would change nothing: only {kind}: {readers} reads it, not "
                     f"{getattr(self, kind)}; leave it out"
                 )
-        self._require_room()
-        if self.prefix_cache and self.kv == "contiguous":
-            raise PolicyError("prefix_cache: contiguous KV memory cannot share; use kv: paged")
         if self.kv == "grouped":
-            self._require_groups()
-        self._require_vllm_rules()
-        if self.recompute == "computed":
-            self._require_recomputable()
-        if self.host_cache_tokens and not self.prefix_cache:
-            raise PolicyError("host_cache_tokens: a tier of the prefix cache; set prefix_cache")
+            self._groups()
+        self._require_room()
+        self._require_exclusions()
 
     def changed(self, **changes: Any) -> "PolicyConfig":
         """Return a copy with changes, without earlier settings that its policies do not read."""
@@ -206,76 +201,58 @@ class PolicyConfig:
         free = self.watermark * units
         return ceil(free) if self.watermark_rounding == "up" else int(free)
 
-    def _require_groups(self) -> None:
-        parse_groups(self.kv_groups, self.block_tokens, self.prefix_cache)
-        if self.host_cache_tokens:
-            raise PolicyError("host_cache_tokens: groups of layers have no host cache; set 0")
-        if self.prefix_cache and self.eviction != "lru":
-            raise PolicyError(
-                f"eviction: {self.eviction!r} is not possible for groups of layers; use lru"
-            )
+    def _groups(self) -> "list[KVGroup]":
+        """Return the groups of layers. Raises where they are impossible."""
+        from servetwin.policies.kv.kv_groups import parse_groups
 
-    def _require_vllm_rules(self) -> None:
-        """Raise where a rule of vLLM meets a scheduler that cannot have it, or too small a step."""
-        batching, budget = self.batching, self.token_budget
-        ahead = not self.decide_ahead or (batching == "unified" and self.queue_samples)
-        right = "false, but for batching: unified with queue_samples: true"
-        require(ahead, "decide_ahead", True, right)
-        queued = not self.queue_samples or batching != "beam"
-        require(queued, "queue_samples", True, "false with batching: beam")
-        self._require_drafts()
-        adaptive = bool(self.long_prefill_tokens) or not self.long_prefill_adaptive
-        require(adaptive, "long_prefill_adaptive", True, "false without long_prefill_tokens")
-        longest = f"at least max_model_len ({self.max_model_len}), as no prompt is split"
-        whole = self.chunk_prompts or budget >= self.max_model_len
-        require(whole, "token_budget", budget, longest)
+        return parse_groups(self.kv_groups, self.block_tokens, self.prefix_cache)
 
-    def _require_drafts(self) -> None:
-        """Raise where decodes that verify drafts meet what goes on row by row."""
-        drafts, long = self.draft_rows, self.long_prefill_tokens
-        if drafts:
-            rows = f"0, or at least {1 + drafts}: the rows of a decode and its drafts"
-            rules = [
-                ("decide_ahead", not self.decide_ahead, "false"),
-                ("decode_needs_free_block", not self.decode_needs_free_block, "false"),
-                ("recompute", self.recompute == "all", "all"),
-                ("long_prefill_tokens", not long or long > drafts, rows),
-            ]
-        else:
-            rules = [
-                ("draft_slots", not self.draft_slots, "0"),
-                ("prompt_token", self.prompt_token, "true"),
-            ]
-        for name, holds, right in rules:
-            require(holds, name, getattr(self, name), f"{right} with draft_rows {drafts}")
+    def _exclusions(self) -> list[tuple[str, object, bool, str]]:
+        """Return (setting, its only value, whether that is so, beside what)."""
+        cache, drafts, long = self.prefix_cache, self.draft_rows, self.long_prefill_tokens
+        unified, grouped = self.batching == "unified", self.kv == "grouped"
+        drafting = f"with draft_rows {drafts}"
+        ahead = "but for batching: unified with queue_samples: true"
+        whole = "with prefix_cache or batching: unified, where no prompt is cut short"
+        return [
+            ("prefix_cache", False, self.kv == "contiguous", "with kv: contiguous"),
+            ("eviction", "lru", grouped and cache, "with kv: grouped"),
+            ("host_cache_tokens", 0, grouped, "with kv: grouped"),
+            ("host_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
+            ("queue_samples", False, self.batching == "beam", "with batching: beam"),
+            ("decide_ahead", False, not (unified and self.queue_samples), ahead),
+            ("decide_ahead", False, drafts > 0, drafting),
+            ("recompute", "all", cache or unified, whole),
+            ("recompute", "all", drafts > 0, drafting),
+            ("decode_needs_free_block", False, drafts > 0, drafting),
+            ("draft_slots", 0, not drafts, drafting),
+            ("prompt_token", True, not drafts, drafting),
+            ("long_prefill_adaptive", False, not long, "without long_prefill_tokens"),
+        ]
 
-    def _require_recomputable(self) -> None:
-        """Raise where a shortened prompt has another meaning: its tokens come out as an answer."""
-        if self.prefix_cache:
-            raise PolicyError(
-                "recompute: 'computed' shortens prompts whose blocks prefix_cache would share; use "
-                "recompute: all"
-            )
-        if self.batching == "unified":
-            raise PolicyError(
-                "recompute: batching 'unified' computes preempted prompts from the beginning; use "
-                "recompute: all, or batching: chunked"
-            )
+    def _require_exclusions(self) -> None:
+        for name, only, applies, beside in self._exclusions():
+            holds = not applies or getattr(self, name) == only
+            require(holds, name, getattr(self, name), f"{str(only).lower()} {beside}")
 
     def _require_room(self) -> None:
-        require(
-            self.kv_tokens >= self.block_tokens, "kv_tokens", self.kv_tokens, "at least one block"
-        )
+        """Raise where the memory is below a block, or a step below the rows of its sequences."""
+        seqs, drafts, budget = self.max_seqs, self.draft_rows, self.token_budget
+        room, rows, long = self.kv_tokens >= self.block_tokens, 1 + drafts, self.long_prefill_tokens
+        require(room, "kv_tokens", self.kv_tokens, "at least one block")
         if has_token_budget(self.batching):
-            right = f"at least max_seqs ({self.max_seqs}): a step feeds every running sequence"
-            rows = self.max_seqs
-            if self.draft_rows:
-                rows *= 1 + self.draft_rows
+            right = f"at least max_seqs ({seqs}): a step feeds every running sequence"
+            if drafts:
                 right = (
-                    f"at least {rows} (max_seqs {self.max_seqs} x {1 + self.draft_rows} rows): a "
-                    f"step verifies {self.draft_rows} drafts of every running sequence"
+                    f"at least {seqs * rows} (max_seqs {seqs} x {rows} rows): a step verifies "
+                    f"{drafts} drafts of every running sequence"
                 )
-            require(self.token_budget >= rows, "token_budget", self.token_budget, right)
+            require(budget >= seqs * rows, "token_budget", budget, right)
+        whole = self.chunk_prompts or budget >= self.max_model_len
+        longest = f"at least max_model_len ({self.max_model_len}), as no prompt is split"
+        require(whole, "token_budget", budget, longest)
+        least = f"0, or at least {rows}: the rows of a decode and its drafts"
+        require(not drafts or not long or long >= rows, "long_prefill_tokens", long, least)
 
     @property
     def name(self) -> str:
@@ -291,10 +268,11 @@ class PolicyConfig:
         the memory holds together."""
         if self.kv != "grouped":
             return self.kv_tokens
+        from servetwin.policies.kv.kv_groups import blocks_per_request
+
         size, longest = self.block_tokens, self.max_model_len
-        groups = parse_groups(self.kv_groups, size, self.prefix_cache)
         rows = self.token_budget * (1 + self.decide_ahead)
-        each = blocks_per_request(groups, longest, rows, size)
+        each = blocks_per_request(self._groups(), longest, rows, size)
         return self.kv_tokens // size * longest // each
 
     def as_dict(self) -> dict[str, object]:

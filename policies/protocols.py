@@ -254,16 +254,8 @@ class WaitingQueue(Protocol):
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the waiting sequences, in no order."""
 
-    def remove(self, request_id: str) -> Sequence | None:
-        """Remove and return a sequence; None when it does not wait."""
+    def discard(self, seq: Sequence) -> None:
+        """Remove a sequence, which must wait."""
 
     def served(self, seq: Sequence) -> None:
         """Learn that a popped sequence has ended."""
-
-
-@runtime_checkable
-class DiscardingQueue(WaitingQueue, Protocol):
-    """A waiting queue that can remove a sequence without a search, the newest at least."""
-
-    def discard(self, seq: Sequence) -> None:
-        """Remove a sequence, which must wait."""

@@ -1,4 +1,4 @@
-"""The registered schedulers, KV memories and routers, and who reads which setting."""
+"""The registered policies of each kind, and who reads which setting."""
 
 import json
 from importlib import resources
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from servetwin.workloads.plugins import Registry
 
 if TYPE_CHECKING:
-    from servetwin.policies.protocols import KVMemory, Router, Scheduler
+    from servetwin.policies.protocols import KVMemory, Router, Scheduler, WaitingQueue
 
 TABLES: dict[str, dict[str, Any]] = json.loads(
     resources.files("servetwin.policies").joinpath("registry.json").read_text("utf-8")
@@ -23,4 +23,12 @@ MEMORIES: "Registry[KVMemory]" = Registry(
 ROUTERS: "Registry[Router]" = Registry(
     "router", "router", "servetwin.policies.protocols:Router", "loads, config, rng",
     TABLES["routers"],
+)  # fmt: skip
+EVICTION_ORDERS: Registry[Any] = Registry(
+    "eviction", "eviction order", "servetwin.policies.prefix.eviction:EvictionOrder", "",
+    TABLES["evictions"], checks="servetwin.policies.prefix.eviction:RETURNED",
+)  # fmt: skip
+QUEUES: "Registry[WaitingQueue]" = Registry(
+    "queue_order", "waiting queue", "servetwin.policies.protocols:WaitingQueue", "memory",
+    TABLES["queues"],
 )  # fmt: skip

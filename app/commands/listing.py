@@ -65,8 +65,7 @@ def list_policies(words: Words = None, as_json: Json = False) -> None:
     """List the policies by the option that takes them: schedulers, KV memories, routers, queues."""
     from inspect import getdoc
 
-    from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-    from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+    from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 
     kinds: dict[str, Any] = {
         "--batching": SCHEDULERS, "--kv": MEMORIES, "--router": ROUTERS,

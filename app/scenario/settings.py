@@ -6,9 +6,8 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from servetwin.app.scenario.options.groups import MOST_NUMBER
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS, Preset, find_preset
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.key_values import key_value
 from servetwin.workloads.plugins import Registry

@@ -6,8 +6,7 @@ from typing import Any
 
 from markdown_table import table
 
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.step_times.server_model import STEP_TIMES
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.generators.processes import ARRIVALS

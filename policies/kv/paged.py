@@ -1,15 +1,18 @@
 """Paged KV memory: fixed blocks, handed out one by one (vLLM, SOSP 2023)."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.block_pool import BlockPool
-from servetwin.policies.kv.host_tier import HostMoves, HostTier
-from servetwin.policies.prefix.prefix_index import HeldRun, PrefixIndex, build_index
-from servetwin.policies.prefix.prefix_tree import Cause, PrefixTree, PrefixWatch
 from servetwin.policies.protocols import KVUsage
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
+
+if TYPE_CHECKING:
+    from servetwin.policies.kv.host_tier import HostMoves, HostTier
+    from servetwin.policies.prefix.prefix_index import HeldRun, PrefixIndex
+    from servetwin.policies.prefix.prefix_tree import PrefixTree
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -25,21 +28,23 @@ class PagedKV(BlockPool):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
         self.shares_prefixes = config.prefix_cache
-        self._index = build_index(config)
+        self._index: PrefixIndex | None = None
+        """Finds the blocks that sequences share; without a prefix cache, those of forks alone."""
+        if config.prefix_cache:
+            from servetwin.policies.prefix.prefix_index import build_index
+
+            self._index = build_index(config)
         self._keeps_answers = config.prefix_cache and config.prefix_index == "blocks"
         self._knows_all = not config.draft_rows or config.admission == "full"
         """Whether others may find all that a sequence has computed, committed or not."""
-        host_blocks = config.host_cache_tokens // config.block_tokens
-        self._host = HostTier(host_blocks, config.block_tokens) if host_blocks else None
-        self._forks = PrefixTree("lru")
-        """Prompts that several answers share, where no prefix cache keeps them."""
+        self._host = _host_tier(config)
         self._filling: Sequence | None = None
         self._filled_tokens = 0
         """Whose leading tokens the index of all blocks is still to learn of, and how many."""
 
     def cached_prefix(self, seq: Sequence) -> int:
         """Return the leading prompt tokens found here or in the host, in whole blocks."""
-        if self._index is None:
+        if self._index is None or not self.shares_prefixes:
             return 0
         if self._keeps_answers:
             self._settle()
@@ -49,20 +54,18 @@ class PagedKV(BlockPool):
             blocks += self._host.find(seq, blocks, limit)
         return blocks * self.block_tokens
 
-    def watch_prefixes(self) -> PrefixWatch | None:
-        """Return what knows of changes to ``cached_prefix``; None where it cannot know of all."""
-        if self._host is not None or not isinstance(self._index, PrefixTree):
+    def prefix_tree(self) -> "PrefixTree | None":
+        """Return what alone decides on ``cached_prefix``, where that is a tree."""
+        if self._host is not None or not self.shares_prefixes or self._keeps_answers:
             return None
-        return self._index.watch()
+        from servetwin.policies.prefix.prefix_tree import PrefixTree
 
-    def watch_host(self) -> HostMoves | None:
+        assert isinstance(self._index, PrefixTree)
+        return self._index
+
+    def watch_host(self) -> "HostMoves | None":
         """Return what knows of all that moves to and from host memory; the reader empties it."""
         return self._host.watch() if self._host is not None else None
-
-    def watched_prefix(self, seq: Sequence) -> tuple[int, list[Cause]]:
-        """Return ``cached_prefix`` in blocks, and what may change it."""
-        assert isinstance(self._index, PrefixTree)
-        return self._index.match(seq, self._shareable(seq))
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
@@ -73,7 +76,7 @@ class PagedKV(BlockPool):
         available = self._free - self._watermark
         if self._watermark != self._watermark_alone and self._available() == self.total_blocks:
             available = self._free - self._watermark_alone
-        if self._index is None:
+        if not self.shares_prefixes:
             if fitting > available:
                 return False
         elif self._hold_prefix(seq, needed, fitting, available):
@@ -110,7 +113,7 @@ class PagedKV(BlockPool):
                     self._keep(self._filling, self._filled_tokens)
                 self._filling = seq
             self._filled_tokens = tokens
-        elif self._index is not None and seq.computed_tokens < seq.prompt_tokens:
+        elif self.shares_prefixes and seq.computed_tokens < seq.prompt_tokens:
             self._keep(seq, min(tokens, seq.prompt_tokens))
 
     def fork(self, seq: Sequence, child: Sequence, tokens: int) -> bool:
@@ -120,8 +123,12 @@ class PagedKV(BlockPool):
         2023, section 4.4), so k answers copy it k - 1 times.
         """
         self._settle()
-        index = self._index or self._forks
-        if self._index is None:
+        index = self._index
+        if index is None:
+            from servetwin.policies.prefix.prefix_tree import PrefixTree
+
+            index = self._index = PrefixTree("lru")
+        if not self.shares_prefixes:
             index.insert(seq, seq.computed_tokens // self.block_tokens)
         needed = -(-tokens // self.block_tokens)
         private = needed - seq.held.keyed_blocks
@@ -141,16 +148,16 @@ class PagedKV(BlockPool):
         seq.held.blocks = 0
         if self._host is not None:
             self._host.settle(seq)
+        if self._keeps_answers:
+            self._settle()
+            if self._knows_all and not seq.held.on_host:
+                self._keep(seq, seq.base_computed_tokens)
         if self._index is not None:
-            if self._keeps_answers:
-                self._settle()
-                if self._knows_all and not seq.held.on_host:
-                    self._keep(seq, seq.base_computed_tokens)
-            self._release_shared(self._index, seq, held)
-        elif seq.held.prefix is not None:
-            self._release_shared(self._forks, seq, held)
-            self._free += self._forks.idle_blocks
-            self._returned += self._forks.evict(self._forks.idle_blocks)
+            shared_blocks, numbers = self._index.release(seq)
+            self._free += held - shared_blocks
+            self._returned += reversed(numbers)
+            if not self.shares_prefixes:
+                self._evict(self._index.idle_blocks)
         else:
             self._free += held
             if not seq.blocks:
@@ -166,7 +173,7 @@ class PagedKV(BlockPool):
         """
         needed = -(-tokens // self.block_tokens)
         if len(seq.blocks) < min(needed, seq.held.keyed_blocks):
-            for run in reversed(list((self._index or self._forks).runs(seq))):
+            for run in reversed(self._runs(seq)):
                 if len(seq.blocks) < run.end:
                     run.blocks += self._take(run.size - len(run.blocks))
                     seq.blocks += run.blocks[len(seq.blocks) - run.start :]
@@ -189,12 +196,12 @@ class PagedKV(BlockPool):
     def usage(self, seqs: Iterable[Sequence]) -> KVUsage:
         """Return where the memory is, given all sequences that hold any of it."""
         self._settle()
-        size, index = self.block_tokens, self._index or self._forks
+        size = self.block_tokens
         computed: dict[HeldRun, list[int]] = {}
         private = reserved_blocks = wasted = 0
         for seq in seqs:
             shared_blocks = 0
-            for run in index.runs(seq):
+            for run in self._runs(seq):
                 shared_blocks += run.size
                 computed.setdefault(run, []).append(seq.computed_tokens)
             private += max(0, seq.computed_tokens - shared_blocks * size)
@@ -207,20 +214,19 @@ class PagedKV(BlockPool):
         }
         live = private + sum(filled.values())
         held = (reserved_blocks + sum(run.size for run in filled)) * size
-        free, cached = self._free * size, index.idle_blocks * size
+        free, cached = self._free * size, (self._available() - self._free) * size
         shared = sum(tokens for run, tokens in filled.items() if len(computed[run]) > 1)
         others = {"cached_tokens": cached, "shared_tokens": shared}
         return KVUsage.of(self.capacity_tokens, held, live, wasted, free, **others)
 
     def check(self, seqs: Iterable[Sequence]) -> None:
         """Assert the invariants of the pool against all sequences that hold blocks."""
-        index = self._index or self._forks
         tables: set[int] = set()
         shared: dict[HeldRun, int] = {}
         private = 0
         for seq in seqs:
             private_table, private_blocks = set(seq.blocks), self._held(seq)
-            for run in index.runs(seq):
+            for run in self._runs(seq):
                 shared[run] = shared.get(run, 0) + 1
                 private_blocks -= run.size
                 private_table.difference_update(run.blocks)
@@ -234,7 +240,9 @@ class PagedKV(BlockPool):
         numbers = [block for run in shared for block in run.blocks]
         assert len(set(numbers)) == len(numbers), "a block is shared at two places"
         assert tables.isdisjoint(numbers), "a shared block is held privately"
-        idle, held = index.idle_blocks, index.held_blocks
+        idle, held = 0, 0
+        if self._index is not None:
+            idle, held = self._index.idle_blocks, self._index.held_blocks
         for run, holders in shared.items():
             assert run.holders == holders, "a shared block's holders are miscounted"
         assert sum(run.size for run in shared) == held, "a shared block's holders are miscounted"
@@ -271,10 +279,9 @@ class PagedKV(BlockPool):
             self._find_room(needed - cached)
         return True
 
-    def _release_shared(self, index: PrefixIndex, seq: Sequence, held: int) -> None:
-        shared_blocks, numbers = index.release(seq)
-        self._free += held - shared_blocks
-        self._returned += reversed(numbers)
+    def _runs(self, seq: Sequence) -> "list[HeldRun]":
+        """Return the runs of blocks that a sequence may share, the last first."""
+        return [] if self._index is None else list(self._index.runs(seq))
 
     def _available(self) -> int:
         return self._free + (self._index.idle_blocks if self._index is not None else 0)
@@ -304,3 +311,13 @@ class PagedKV(BlockPool):
             raise AssertionError("more blocks are given out than there are")
         self._returned += index.evict(blocks)
         self._free += blocks
+
+
+def _host_tier(config: PolicyConfig) -> "HostTier | None":
+    """Return the tier of the prefix cache in host memory; None where that has no room for it."""
+    blocks = config.host_cache_tokens // config.block_tokens
+    if not blocks:
+        return None
+    from servetwin.policies.kv.host_tier import HostTier
+
+    return HostTier(blocks, config.block_tokens)

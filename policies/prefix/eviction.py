@@ -3,8 +3,7 @@
 from math import isnan
 from typing import Protocol
 
-from servetwin.policies.registry import TABLES
-from servetwin.workloads.plugins import Registry
+from servetwin.policies.registry import EVICTION_ORDERS
 
 
 class EvictionOrder(Protocol):
@@ -48,17 +47,14 @@ def _wrong_rank(rank: float, uses: int, born: int, now: int) -> str | None:
 
 
 RETURNED = {"rank": _wrong_rank}
-EVICTION_ORDERS: Registry[EvictionOrder] = Registry(
-    "eviction", "eviction order", f"{__name__}:EvictionOrder", "", TABLES["evictions"],
-    checks=f"{__name__}:RETURNED",
-)  # fmt: skip
 
 
 class EvictionRank:
     """Ranks idle blocks by an ``EvictionOrder``, and counts the moments."""
 
     def __init__(self, order: str) -> None:
-        self._rank = EVICTION_ORDERS.build(order).rank
+        eviction: EvictionOrder = EVICTION_ORDERS.build(order)
+        self._rank = eviction.rank
         self._now = 0
 
     def tick(self) -> int:

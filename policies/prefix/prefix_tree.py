@@ -61,16 +61,15 @@ _IDLE_HEAP_SLACK = 64
 
 
 class PrefixTree:
-    """Shares the leading runs of prompts, and forgets leaves.
-
-    ``seq.held.prefix`` is the last run that a sequence holds; its other ones are above it.
-    """
+    """Shares the leading runs of prompts, and forgets leaves."""
 
     def __init__(self, eviction: str) -> None:
         self.idle_blocks = 0
         self.held_blocks = 0
         self._rank = EvictionRank(eviction)
         self._roots: dict[int, PrefixRun] = {}  # by blocks per key
+        self._tips: dict[Sequence, PrefixRun] = {}
+        """The last run that a sequence holds; its other ones are above it."""
         self._idle: list[tuple[tuple[float, int], PrefixRun]] = []  # heap, stale entries included
         self._idle_runs = 0
         self._matched: tuple[Sequence, int] | None = None
@@ -94,12 +93,13 @@ class PrefixTree:
             path = [*path[:-1], self._split(path[-1], end)]
         for run in path:
             self._hold(run)
-        seq.held.prefix = path[-1] if path else None
+        if path:
+            self._tips[seq] = path[-1]
         seq.held.keyed_blocks = end
 
     def runs(self, seq: Sequence) -> Iterator[PrefixRun]:
         """Yield the runs that the sequence holds, the last first."""
-        run = seq.held.prefix
+        run = self._tips.get(seq)
         while run is not None and run.parent is not None:
             yield run
             run = run.parent
@@ -121,7 +121,8 @@ class PrefixTree:
         """Let ``child`` hold what ``seq`` holds through the tree."""
         for run in self.runs(seq):
             self._hold(run)
-        child.held.prefix = seq.held.prefix
+        if seq in self._tips:
+            self._tips[child] = self._tips[seq]
         child.held.keyed_blocks = seq.held.keyed_blocks
 
     def insert(self, seq: Sequence, blocks: int) -> None:
@@ -138,7 +139,7 @@ class PrefixTree:
         for run in self.runs(seq):
             if self._let_go(run) and not run.children:
                 self._offer(run)
-        seq.held.prefix = None
+        self._tips.pop(seq, None)
         seq.held.keyed_blocks = 0
         return held, seq.blocks[held:]
 
@@ -171,7 +172,7 @@ class PrefixTree:
     def _share(self, seq: Sequence, end: int) -> None:
         """Blocks up to ``end`` that keys name: lengthen the sequence's own leaf, or begin one."""
         start, size, keys = seq.held.keyed_blocks, seq.key_blocks, seq.block_keys
-        tip = seq.held.prefix or self._root(size)
+        tip = self._tips.get(seq) or self._root(size)
         key = keys[start // size]
         if key in tip.children:
             return  # another sequence computed the same: these blocks stay private
@@ -274,11 +275,11 @@ class PrefixTree:
         run.blocks = seq.blocks[run.start : run.end]
         run.holders = run.uses = 1
         self.held_blocks += run.size
-        seq.held.prefix = run
+        self._tips[seq] = run
 
     def _keep_unnamed(self, seq: Sequence, end: int) -> None:
         """Keep blocks that no key names: they cannot be found, but stay until evicted."""
-        tip = seq.held.prefix or self._root(seq.key_blocks)
+        tip = self._tips.get(seq) or self._root(seq.key_blocks)
         if tip.parent is not None and not tip.keys and tip.holders == 1:
             self._lengthen(tip, seq, end)
         else:

@@ -7,9 +7,9 @@ from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import AdmittingMemory, KVMemory, Load, Refusal, WaitingQueue
+from servetwin.policies.queues.intake import Intake, queue_in_order
 from servetwin.policies.schedulers.admission import Reserved
 from servetwin.policies.schedulers.preemption import Swap
-from servetwin.policies.schedulers.queueing import Intake, queue_in_order
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 

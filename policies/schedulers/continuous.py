@@ -8,7 +8,6 @@ from collections.abc import Reversible
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import AdmittingMemory, ChunkMemory, KVMemory
 from servetwin.policies.schedulers.admission import (
@@ -47,6 +46,8 @@ class ContinuousBatching(SchedulerBase):
         growing = memory if by_block and admitting is memory else None
         decodes = Lockstep(memory.block_tokens, growing)
         if drafts:
+            from servetwin.policies.drafted_decodes import DraftedDecodes
+
             decodes = DraftedDecodes(1 + drafts, growing, memory.block_tokens, config.draft_slots)
             decodes.prompt_token = config.prompt_token
         super().__init__(memory, config, admitting, decodes)

@@ -2,7 +2,7 @@
 
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import AdmittingMemory
-from servetwin.policies.schedulers.queueing import Intake
+from servetwin.policies.queues.intake import Intake
 from servetwin.policies.sequence import Sequence, Siblings
 
 

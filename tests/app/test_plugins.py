@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.step_times.server_model import STEP_TIMES
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.generators.processes import ARRIVALS
@@ -245,7 +244,7 @@ def test_settings_come_after_the_class(kind: str, setting: str, mine: Path) -> N
 def test_an_error_in_what_a_plug_in_hands_out_is_named_too(mine: Path) -> None:
     mine.write_text(
         "from servetwin.policies.schedulers.continuous import ContinuousBatching\n"
-        "from servetwin.policies.schedulers.queueing import RankedQueue\n"
+        "from servetwin.policies.queues.ranked_queue import RankedQueue\n"
         "class Queue(RankedQueue):\n"
         "    def rank(self, seq):\n        return seq.nothing\n"
         "class Mine(ContinuousBatching):\n"

@@ -14,10 +14,9 @@ from servetwin.app.scenario.options.distributions import LENGTHS, STRUCTURES
 from servetwin.app.scenario.settings import parse_settings
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS
 from servetwin.policies.protocols import KVUsage, Refusal
-from servetwin.policies.registry import ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, ROUTERS, SCHEDULERS
 from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.scenario import ClusterConfig

@@ -17,9 +17,8 @@ from servetwin.app.words import METRICS
 from servetwin.loadtest.report.records import EXTRA_COLUMNS
 from servetwin.loadtest.report.server_metrics import COLUMNS as SERVER_COLUMNS
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
 from servetwin.policies.presets import PRESETS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.core.recorder import STEP_COLUMNS, USAGE_COLUMNS
 from servetwin.sim.experiments.scenario import ClusterConfig
 from servetwin.sim.records.metrics import REQUEST_COLUMNS

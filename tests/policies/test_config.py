@@ -70,13 +70,13 @@ ODD: list[object] = [1e308, 2.5, "x", 10**400, []]
         ),
         (
             {"recompute": "computed", "prefix_cache": True},
-            "recompute: 'computed' shortens prompts whose blocks prefix_cache would share; use "
-            "recompute: all",
+            "recompute: 'computed' is not possible; it must be all with prefix_cache or batching: "
+            "unified, where no prompt is cut short",
         ),
         (
             {"recompute": "computed", "batching": "unified"},
-            "recompute: batching 'unified' computes preempted prompts from the beginning; use "
-            "recompute: all, or batching: chunked",
+            "recompute: 'computed' is not possible; it must be all with prefix_cache or batching: "
+            "unified, where no prompt is cut short",
         ),
         (
             {"rounding_waste": "none"},
@@ -89,7 +89,7 @@ ODD: list[object] = [1e308, 2.5, "x", 10**400, []]
         ),
         (
             {"kv": "contiguous", "prefix_cache": True},
-            "prefix_cache: contiguous KV memory cannot share; use kv: paged",
+            "prefix_cache: True is not possible; it must be false with kv: contiguous",
         ),
     ],
 )

@@ -13,8 +13,7 @@ from typing import Any, get_args
 
 from servetwin.policies import config as settings
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario

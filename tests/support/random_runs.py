@@ -24,8 +24,7 @@ from servetwin.policies.config import (
     Waste,
     unread_settings,
 )
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, SCHEDULERS
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepNoise

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 from servetwin.policies.config import QueueOrder
 from servetwin.policies.protocols import KVMemory, Refusal
-from servetwin.policies.schedulers.queueing import Intake
+from servetwin.policies.queues.intake import Intake
 from servetwin.policies.sequence import Sequence
 
 arrival_number = attrgetter("arrival_number")
@@ -51,12 +51,8 @@ class ReferenceQueue:
         self._served[seq.tenant] += seq.prompt_tokens - seq.cached_tokens
         return seq
 
-    def remove(self, request_id: str) -> Sequence | None:
-        for seq in self.waiting:
-            if seq.request_id == request_id:
-                self._take(seq)
-                return seq
-        return None
+    def discard(self, seq: Sequence) -> None:
+        self._take(seq)
 
     def served(self, seq: Sequence) -> None:
         self._served[seq.tenant] += 2 * seq.generated_tokens
@@ -88,8 +84,8 @@ class ReferenceIntake(Intake):
         dropped = []
         for seq in sorted(fresh, key=arrival_number, reverse=True):
             if queue.size > limit:
-                while queue.remove(seq.request_id):
-                    pass
+                for each in [each for each in queue if each.request_id == seq.request_id]:
+                    queue.discard(each)
                 dropped.append(seq)
         full = Refusal("queue_full", f"{limit} requests are waiting already")
         self.dropped += [(seq, full) for seq in reversed(dropped)]

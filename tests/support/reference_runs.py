@@ -1,8 +1,8 @@
 """Runs of shipped policies, and of the same ones over queues that are plain lists."""
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import WaitingQueue
 from servetwin.policies.registry import MEMORIES, SCHEDULERS
-from servetwin.policies.schedulers.queueing import WaitingQueue
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.workloads.request import Request

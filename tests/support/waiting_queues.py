@@ -2,7 +2,8 @@
 
 from servetwin.policies.config import PolicyConfig, QueueOrder
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.schedulers.queueing import WaitingQueue, queue_in_order
+from servetwin.policies.protocols import WaitingQueue
+from servetwin.policies.queues.intake import queue_in_order
 from servetwin.policies.sequence import Sequence
 
 ORDERS: list[QueueOrder] = ["fcfs", "sjf", "priority", "edf", "longest-prefix", "fair"]

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import PluginError, PolicyError, TraceError
 from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings, plain_arrivals

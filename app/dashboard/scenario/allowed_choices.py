@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.common import Additions
-from servetwin.policies.prefix.eviction import EVICTION_ORDERS
-from servetwin.policies.registry import MEMORIES, ROUTERS, SCHEDULERS
+from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.sim.catalogue.catalogue import find_model, shipped_hardware, shipped_models
 from servetwin.sim.catalogue.hub_names import find_name, hub_models
 from servetwin.sim.catalogue.links import known_machines

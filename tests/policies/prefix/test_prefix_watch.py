@@ -28,12 +28,13 @@ def test_no_change_of_a_match_is_missed(
     watched: list[tuple[int, int, int, int]], data: st.DataObject
 ) -> None:
     memory = PagedKV(PolicyConfig(kv_tokens=80, block_tokens=4, prefix_cache=True))
-    watch = memory.watch_prefixes()
-    assert watch is not None
+    tree = memory.prefix_tree()
+    assert tree is not None
+    watch = tree.watch()
     found: dict[Sequence, int] = {}
     for number, one in enumerate(watched):
         seq = prompt(str(number), *one)
-        found[seq], causes = memory.watched_prefix(seq)
+        found[seq], causes = tree.match(seq, (seq.prompt_tokens - 1) // 4)
         watch.begin(seq, causes)
     held: list[Sequence] = []
     for number in range(100, 100 + data.draw(st.integers(1, 12))):
@@ -47,7 +48,7 @@ def test_no_change_of_a_match_is_missed(
         if held and releases:
             memory.release(held.pop(data.draw(st.integers(0, len(held) - 1))))
         for changed in watch.take_changed():
-            found[changed], causes = memory.watched_prefix(changed)
+            found[changed], causes = tree.match(changed, (changed.prompt_tokens - 1) // 4)
             watch.begin(changed, causes)
         assert all(memory.cached_prefix(seq) == 4 * blocks for seq, blocks in found.items())
 

@@ -5,8 +5,8 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import Refusal
-from servetwin.policies.schedulers.queueing import Intake, has_stable_head, queue_in_order
-from servetwin.policies.schedulers.waiting_queue import FairShare
+from servetwin.policies.queues.fair_share import FairShare
+from servetwin.policies.queues.intake import Intake, has_stable_head, queue_in_order
 from servetwin.policies.sequence import Sequence, Siblings
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import ORDERS, popped, queue_of

@@ -9,10 +9,11 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.invariants import InvariantChecked
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.protocols import KVMemory
+from servetwin.policies.protocols import KVMemory, WaitingQueue
+from servetwin.policies.queues.arrival_order import ArrivalOrder
+from servetwin.policies.queues.ranked_queue import RankedQueue
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.schedulers.prefill_first import PrefillFirst
-from servetwin.policies.schedulers.queueing import ArrivalOrder, RankedQueue, WaitingQueue
 from servetwin.policies.schedulers.static import StaticBatching
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate

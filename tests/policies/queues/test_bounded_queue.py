@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import WaitingQueue
 from servetwin.policies.registry import MEMORIES
 from servetwin.policies.schedulers.prefill_first import PrefillFirst
-from servetwin.policies.schedulers.queueing import WaitingQueue
 from servetwin.workloads.request import Request
 from tests.support.random_runs import policies, workloads
 from tests.support.reference_queue import ReferenceQueue

@@ -1,6 +1,6 @@
 """Fair share: what counts as service, and what a tenant that returns is lifted to."""
 
-from servetwin.policies.schedulers.waiting_queue import FairShare
+from servetwin.policies.queues.fair_share import FairShare
 from tests.support.scheduler_steps import sequence
 from tests.support.waiting_queues import popped, pushed
 
@@ -44,4 +44,5 @@ def test_a_tenant_that_comes_to_an_empty_queue_is_lifted_to_the_one_that_left_la
     queue.pop()
     pushed(queue, sequence("b1", 1, tenant="b"), sequence("a2", 1, tenant="a"))
     assert popped(queue) == "b1a2"
-    assert queue.remove("a2") is None
+    assert queue.size == 0
+    assert queue.head() is None

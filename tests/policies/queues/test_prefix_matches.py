@@ -7,7 +7,7 @@ import pytest
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.schedulers.longest_prefix import PrefixMatches
+from servetwin.policies.queues.longest_prefix import PrefixMatches
 from tests.support.scheduler_steps import sequence
 
 

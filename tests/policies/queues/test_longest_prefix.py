@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig, PrefixIndex
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.schedulers.longest_prefix import SCANNED_HEADS, LongestPrefixFirst
+from servetwin.policies.queues.longest_prefix import SCANNED_HEADS, LongestPrefixFirst
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.request import Request
 from tests.support.checked import request

@@ -18,8 +18,8 @@ from hypothesis.stateful import (
 
 from servetwin.policies.config import PolicyConfig, QueueOrder
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.schedulers.queueing import RankedQueue, queue_in_order
-from servetwin.policies.schedulers.waiting_queue import UNUSED_SLACK
+from servetwin.policies.queues.intake import queue_in_order
+from servetwin.policies.queues.ranked_queue import UNUSED_SLACK, RankedQueue
 from servetwin.policies.sequence import Sequence
 from tests.support.counted_lines import lines_run
 from tests.support.effort import examples
@@ -65,8 +65,7 @@ def test_a_preempted_sequence_keeps_the_place_of_its_arrival(order: QueueOrder) 
 def test_a_removed_sequence_waits_no_more(order: QueueOrder) -> None:
     seqs = [sequence(name, prompt=9 - place) for place, name in enumerate("abcd")]
     queue = pushed(queue_of(order), *seqs)
-    assert queue.remove("b") is seqs[1]
-    assert queue.remove("b") is None
+    queue.discard(seqs[1])
     assert queue.size == 3
     assert popped(queue) == ("dca" if order == "sjf" else "acd")
 
@@ -130,10 +129,12 @@ class Twins(RuleBasedStateMachine):
         for queue in self.queues:
             queue.push(seq)
 
+    @precondition(lambda self: self.queues[0].size)
     @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        name = str(data.draw(st.integers(1, self.made + 1)))
-        assert self.queues[0].remove(name) is self.queues[1].remove(name)
+        seq = data.draw(st.sampled_from(list(self.queues[0])))
+        for queue in self.queues:
+            queue.discard(seq)
 
     @invariant()
     def both_are_alike(self) -> None:

@@ -7,9 +7,8 @@ from itertools import chain
 from operator import attrgetter
 
 from servetwin.policies.kv.paged import PagedKV
-from servetwin.policies.prefix.prefix_tree import PrefixWatch
 from servetwin.policies.protocols import KVMemory
-from servetwin.policies.schedulers.waiting_queue import ArrivalOrder, remove_request
+from servetwin.policies.queues.arrival_order import ArrivalOrder
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -25,10 +24,8 @@ class PrefixMatches:
 
     def __init__(self, memory: KVMemory) -> None:
         self._memory = memory
-        self._watched: PagedKV | None = None
-        self._watch: PrefixWatch | None = None
-        if isinstance(memory, PagedKV) and type(memory) is PagedKV:
-            self._watched, self._watch = memory, memory.watch_prefixes()
+        self._tree = memory.prefix_tree() if type(memory) is PagedKV else None
+        self._watch = None if self._tree is None else self._tree.watch()
         self._blocks: dict[Sequence, int] = {}
         """Matched blocks by compared sequence; 0 where all are asked for."""
         self._heap: list[tuple[int, int, Sequence]] = []
@@ -36,10 +33,11 @@ class PrefixMatches:
 
     def enter(self, seq: Sequence) -> None:
         """Compare one more."""
-        if self._watched is None or self._watch is None:
+        if self._tree is None or self._watch is None:
             self._blocks[seq] = 0
             return
-        blocks, causes = self._watched.watched_prefix(seq)
+        limit = (seq.prompt_tokens - 1) // self._memory.block_tokens
+        blocks, causes = self._tree.match(seq, limit)
         self._watch.begin(seq, causes)
         if self._blocks.get(seq) != blocks:
             self._blocks[seq] = blocks
@@ -120,10 +118,6 @@ class LongestPrefixFirst:
         assert head is not None
         self.discard(head)
         return head
-
-    def remove(self, request_id: str) -> Sequence | None:
-        """Remove and return a sequence; None when it does not wait."""
-        return remove_request(self, request_id)
 
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""

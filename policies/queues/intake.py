@@ -1,38 +1,24 @@
 """Who waits for a scheduler: in which order, whom it takes in, and whom it gives up."""
 
-from collections.abc import Callable
-
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import AdmittingMemory, DiscardingQueue, KVMemory, Refusal
-from servetwin.policies.protocols import WaitingQueue as WaitingQueue
-from servetwin.policies.schedulers.longest_prefix import LongestPrefixFirst
-from servetwin.policies.schedulers.waiting_queue import ArrivalOrder as ArrivalOrder
-from servetwin.policies.schedulers.waiting_queue import (
-    EarliestDeadlineFirst,
-    FairShare,
-    PriorityFirst,
-    ShortestJobFirst,
-)
-from servetwin.policies.schedulers.waiting_queue import RankedQueue as RankedQueue
+from servetwin.policies.protocols import AdmittingMemory, KVMemory, Refusal, WaitingQueue
+from servetwin.policies.registry import QUEUES
 from servetwin.policies.sequence import Sequence, Siblings
 from servetwin.workloads.native_class import mypyc_attr
-
-_QUEUES: dict[str, Callable[[], WaitingQueue]] = {
-    "fcfs": ArrivalOrder, "sjf": ShortestJobFirst, "priority": PriorityFirst,
-    "edf": EarliestDeadlineFirst, "fair": FairShare,
-}  # fmt: skip
 
 
 def queue_in_order(memory: KVMemory, config: PolicyConfig) -> WaitingQueue:
     """Return an empty waiting queue in ``config.queue_order``."""
-    if config.queue_order == "longest-prefix":
-        return LongestPrefixFirst(memory)
-    return _QUEUES[config.queue_order]()
+    queue = QUEUES[config.queue_order]
+    made: WaitingQueue = queue(memory) if config.queue_order == "longest-prefix" else queue()
+    return made
 
 
 def has_stable_head(queue: WaitingQueue) -> bool:
     """Return whether the head is sure to stay until a sequence is added or removed."""
-    return isinstance(queue, RankedQueue) or type(queue) in (ArrivalOrder, FairShare)
+    if getattr(queue, "ranks_are_fixed", False):
+        return True
+    return QUEUES.name_of(type(queue)) in ("fcfs", "fair")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -99,9 +85,11 @@ class Intake:
 
     def remove(self, request_id: str) -> Sequence | None:
         """Remove and return a waiting sequence; None when it does not wait."""
-        seq = self.queue.remove(request_id)
-        if seq is not None and self._newcomers:
-            self._newcomers.pop(seq, None)
+        seq = next((seq for seq in self.queue if seq.request_id == request_id), None)
+        if seq is not None:
+            self.queue.discard(seq)
+            if self._newcomers:
+                self._newcomers.pop(seq, None)
         return seq
 
     def give_up_if_late(self, seq: Sequence, now_s: float) -> bool:
@@ -129,11 +117,11 @@ class Intake:
         dropped = []
         while newcomers and queue.size > limit:
             seq, _ = newcomers.popitem()
-            if isinstance(queue, DiscardingQueue) and seq.siblings is None:
-                queue.discard(seq)
-            else:  # all samples of the request
-                while queue.remove(seq.request_id) is not None:
-                    pass
+            samples = [seq]
+            if seq.siblings is not None:
+                samples = [each for each in queue if each.request_id == seq.request_id]
+            for each in samples:
+                queue.discard(each)
             dropped.append((seq, Refusal("queue_full", f"{limit} requests are waiting already")))
         self.dropped += reversed(dropped)
         self._has_changed = True
