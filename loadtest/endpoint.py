@@ -18,6 +18,7 @@ from servetwin.loadtest.dialects.servers import DIALECTS, dialect_named, dialect
 from servetwin.loadtest.redaction import redact, shown_headers
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
+from servetwin.workloads.program.loopback import is_loopback
 from servetwin.workloads.request import Request
 
 __all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe"]
@@ -157,14 +158,10 @@ def client_settings(base_url: str, *, insecure: bool = False) -> dict[str, Any]:
     """
     url = server_url(base_url)
     headers = {"Accept-Encoding": "identity", **sent_headers()}
-    may_have_proxy = not _is_loopback(url.host)
+    may_have_proxy = not is_loopback(url.host)
     has_tls = may_have_proxy or url.scheme == "https"
     verify = tls_context(insecure=insecure) if has_tls else False
     return {"headers": headers, "trust_env": may_have_proxy, "verify": verify}
-
-
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def server_url(text: str) -> httpx.URL:

@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from servetwin.app.dashboard.network import OPEN_WARNING, is_loopback
+from servetwin.app.dashboard.network import OPEN_WARNING
 from servetwin.app.scenario.options.common import Additions
 from servetwin.app.scenario.options.groups import takes_options
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.program.loopback import is_loopback
 
 SERVER = Path(__file__).parents[1] / "dashboard" / "server.py"
 

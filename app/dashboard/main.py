@@ -2,12 +2,13 @@
 
 import streamlit as st
 
-from servetwin.app.dashboard.network import OPEN_WARNING, is_loopback
+from servetwin.app.dashboard.network import OPEN_WARNING
 from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
 from servetwin.app.dashboard.pictures import load_picture_script
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 from servetwin.app.dashboard.widgets import show_set_controls
+from servetwin.workloads.program.loopback import is_loopback
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide", initial_sidebar_state=330)
 chosen = st.navigation(

@@ -18,6 +18,7 @@ from servetwin.engine.http import api_errors
 from servetwin.engine.http.answers import CHAT, COMPLETION
 from servetwin.engine.http.body_parser import BodyParser
 from servetwin.engine.http.body_reader import BodyReader
+from servetwin.engine.http.client_shares import ClientShares
 from servetwin.engine.http.gatekeeper import Gatekeeper
 from servetwin.engine.http.generation import GenerationRoute, check_ready
 from servetwin.engine.http.http_settings import HttpSettings
@@ -34,9 +35,10 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
         with closing(parser):
             yield
 
-    reader, parser = BodyReader(settings.max_body_bytes), BodyParser()
-    completions = GenerationRoute(core, reader, parser, COMPLETION, CompletionBody)
-    chat = GenerationRoute(core, reader, parser, CHAT, ChatBody)
+    parser = BodyParser()
+    parts = core, BodyReader(settings.max_body_bytes), parser, ClientShares(settings.client_limit())
+    completions = GenerationRoute(*parts, COMPLETION, CompletionBody)
+    chat = GenerationRoute(*parts, CHAT, ChatBody)
     return Starlette(
         routes=[
             Route("/v1/completions", completions, methods=["POST"]),

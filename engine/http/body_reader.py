@@ -7,10 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from starlette.requests import Request
 
 from servetwin.engine.http.api_errors import ApiError
+from servetwin.engine.http.client_shares import LARGE_BODIES, Client
 
 LARGE_BODY_BYTES = 64 << 10
 """Larger bodies are parsed in another process, and only a limited number are held at a time."""
-LARGE_BODIES = 16
 RECEIVE_LIMIT_S = 60.0
 """How long a body may take to arrive."""
 DISCARD_LIMIT_S = 10.0
@@ -26,7 +26,7 @@ class BodyReader:
         self._large_bodies = asyncio.Semaphore(LARGE_BODIES)
 
     @asynccontextmanager
-    async def received(self, request: Request) -> AsyncIterator[bytearray]:
+    async def received(self, request: Request, client: Client) -> AsyncIterator[bytearray]:
         """Receive a body; one of the large ones is held only for as long as the block lasts.
 
         Raises ``ApiError``: 413 for a body that is too large, 408 for one that takes too long, in
@@ -41,12 +41,14 @@ class BodyReader:
         async with AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(RECEIVE_LIMIT_S):
-                    body = await self._receive(chunks, held)
+                    body = await self._receive(chunks, client, held)
             except TimeoutError:
                 raise _too_slow() from None
             yield body
 
-    async def _receive(self, chunks: AsyncIterator[bytes], held: AsyncExitStack) -> bytearray:
+    async def _receive(
+        self, chunks: AsyncIterator[bytes], client: Client, held: AsyncExitStack
+    ) -> bytearray:
         body = bytearray()
         is_large = False
         async for chunk in chunks:
@@ -57,6 +59,7 @@ class BodyReader:
                 raise self._too_large()
             if len(body) > LARGE_BODY_BYTES and not is_large:
                 is_large = True
+                await held.enter_async_context(client.large_bodies)
                 await held.enter_async_context(self._large_bodies)
         return body
 

@@ -1,8 +1,7 @@
 """Who may call the API: not a web page that nobody named, and no client without the key."""
 
 import hmac
-from ipaddress import ip_address
-from urllib.parse import urlsplit
+import re
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
@@ -10,9 +9,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.http_settings import HttpSettings
+from servetwin.workloads.program.loopback import is_loopback
 
 _OF_FORMS = ("text/plain", "multipart/form-data")
 """Content types that a page may send anywhere without asking first."""
+_PORT = re.compile(r":\d*$")
 
 
 class Gatekeeper:
@@ -31,7 +32,7 @@ class Gatekeeper:
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> ApiError | None:
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _PORT.sub("", headers.get("host", ""))
         if self._is_local and not is_loopback(host):
             # A name that a web page has made lead to this machine (DNS rebinding).
             return ApiError(403, f"host: {host!r} is not this machine; --host listens on others")
@@ -47,11 +48,3 @@ class Gatekeeper:
         if not hmac.compare_digest(sent, self._key.encode()):
             return ApiError(401, "authorization: not the server's key", code="invalid_api_key")
         return None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a name or an address is this machine, for itself alone."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost" or host.lower().endswith(".localhost")

@@ -16,6 +16,7 @@ from servetwin.engine.http.answers import DONE, Answer, Dialect, error_chunk, us
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.body_parser import BodyParser
 from servetwin.engine.http.body_reader import BodyReader
+from servetwin.engine.http.client_shares import ClientShares
 from servetwin.engine.http.protocol import GenerationBody, GenerationRequest, ModelLimits
 
 _RETRY = {"retry-after": "1"}
@@ -155,16 +156,21 @@ class GenerationRoute:
     core: CoreClient
     reader: BodyReader
     parser: BodyParser
+    shares: ClientShares
     dialect: Dialect
     body_type: type[GenerationBody]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; a client that goes away takes its request with it."""
         check_ready(self.core)
-        async with self.reader.received(Request(scope, receive)) as raw:
-            wanted = await self.parser.parse(self.body_type, raw, self._limits())
-        check_ready(self.core)
+        request = Request(scope, receive)
         with ExitStack() as opened:
+            client = opened.enter_context(self.shares.taken(request.client))
+            async with self.reader.received(request, client) as raw:
+                wanted = await self.parser.parse(self.body_type, raw, self._limits())
+            check_ready(self.core)
+            more = sum(params.n for _, params in wanted.prompts) - 1
+            opened.enter_context(self.shares.taken(request.client, more))
             outputs = [
                 opened.enter_context(self.core.open(self.dialect.id_prefix, *prompt))
                 for prompt in wanted.prompts

@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from servetwin.workloads.program.loopback import is_loopback
+
+CLIENT_ANSWERS = 1024
+
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
@@ -21,3 +25,11 @@ class HttpSettings:
     """Web pages of these origins may call the API; ``*``: all."""
     api_key: str | None = None
     """The key that clients must send."""
+    max_client_answers: int | None = None
+    """Unfinished answers of one client."""
+
+    def client_limit(self) -> int | None:
+        """Return the limit of one client: a machine that serves itself has none by default."""
+        if self.max_client_answers is None and not is_loopback(self.host):
+            return CLIENT_ANSWERS
+        return self.max_client_answers

@@ -4,12 +4,10 @@ import asyncio
 import pickle
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from servetwin.loadtest.credentials import carried_variables
-from servetwin.loadtest.endpoint import Endpoint
+from servetwin.loadtest.endpoint import Endpoint, server_url
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero
 from servetwin.loadtest.redaction import redact
@@ -18,6 +16,7 @@ from servetwin.loadtest.run.ray_worker import RayWorker
 from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.sim.experiments.ray_cluster import ray_cluster
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.program.loopback import is_loopback
 
 START_S = 60.0
 """The longest wait for an actor: Ray itself waits for a free place without end."""
@@ -106,10 +105,9 @@ def ray_links(
 
 def _require_common_address(endpoint: Endpoint, nodes: set[str]) -> None:
     """Raise ``LoadTestError`` where the address means another machine on every node."""
-    host = urlsplit(endpoint.base_url).hostname or ""
-    with suppress(ValueError):
-        if len(nodes) > 1 and (host == "localhost" or ip_address(host).is_loopback):
-            raise LoadTestError(
-                f"--workers ray: {host} is another machine on each of {len(nodes)} nodes; give the "
-                "server's address in their network"
-            )
+    host = server_url(endpoint.base_url).host
+    if len(nodes) > 1 and is_loopback(host):
+        raise LoadTestError(
+            f"--workers ray: {host} is another machine on each of {len(nodes)} nodes; give the "
+            "server's address in their network"
+        )

@@ -7,11 +7,10 @@ from typing import Any
 from tests.support.live_server import COMPLETIONS, LiveServer
 
 
-def connect(server: LiveServer) -> socket.socket:
-    """Connect and send nothing."""
+def connect(server: LiveServer, source: str = "127.0.0.1") -> socket.socket:
+    """Connect from an address of this machine and send nothing."""
     url = server.client.base_url
-    connection = socket.create_connection((url.host, url.port or 80), timeout=20)
-    return connection
+    return socket.create_connection((url.host, url.port or 80), 20, (source, 0))
 
 
 def post_bytes(body: dict[str, Any], path: str = COMPLETIONS) -> bytes:

@@ -156,6 +156,8 @@ class HttpOptions:
     """Web pages that may call the API, * for all; default: none."""
     api_key_env: Annotated[str | None, Option()] = None
     """Environment variable with the key that clients must send; default: no key."""
+    max_client: Annotated[int | None, Option(min=1, metavar="ANSWERS")] = None
+    """Unfinished answers of one client; default: 1024 beyond loopback, no limit on loopback."""
 
     def settings(self) -> "HttpSettings":
         """Return the settings of the server."""
@@ -171,6 +173,7 @@ class HttpOptions:
             max_restarts=self.max_restarts,
             allow_origins=self.allow_origin,
             api_key=self.api_key_env and key_in(self.api_key_env),
+            max_client_answers=self.max_client,
         )
 
 

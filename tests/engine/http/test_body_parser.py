@@ -23,6 +23,7 @@ from servetwin.engine.http.protocol import (
     ModelLimits,
 )
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
+from tests.support.live_server import wait_until
 
 LIMITS = ModelLimits("fake", 1000, 300_000)
 CASES: list[tuple[type[GenerationBody], dict[str, Any]]] = [
@@ -70,7 +71,7 @@ def test_a_slow_tokenizer_keeps_long_texts_out_of_the_event_loop(size: int) -> N
     body = bytearray(json.dumps({"prompt": "a" * size}).encode())
     with closing(BodyParser()) as parser:
         asked = asyncio.run(parser.parse(CompletionBody, body, limits))
-        assert parser.process_id is None
+        assert parser.process_ids == []
     assert len(asked.prompts[0][0]) == size
     assert (threads[-1] is threading.main_thread()) == (size < SMALL_BODY_BYTES)
 
@@ -87,7 +88,7 @@ def test_both_ways_give_the_same(
 def test_small_bodies_need_no_process() -> None:
     with closing(BodyParser()) as parser:
         assert isinstance(parsed(parser, CompletionBody, b'{"prompt":"a"}'), GenerationRequest)
-        assert parser.process_id is None
+        assert parser.process_ids == []
 
 
 LARGE = b'{"prompt":"a"}'.ljust(LARGE_BODY_BYTES + 1)
@@ -96,8 +97,8 @@ LARGE = b'{"prompt":"a"}'.ljust(LARGE_BODY_BYTES + 1)
 def test_a_process_that_dies_fails_one_body() -> None:
     with closing(BodyParser()) as parser:
         assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
-        assert parser.process_id is not None
-        os.kill(parser.process_id, signal.SIGKILL)
+        (process_id,) = parser.process_ids
+        os.kill(process_id, signal.SIGKILL)
         assert parsed(parser, CompletionBody, LARGE) == (
             400, "the body could not be parsed: its process has died", None, "invalid_json",
         )  # fmt: skip
@@ -107,8 +108,30 @@ def test_a_process_that_dies_fails_one_body() -> None:
 def test_a_body_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     with closing(BodyParser()) as parser:
         assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
-        assert parser.process_id is not None
-        os.kill(parser.process_id, signal.SIGSTOP)
+        (process_id,) = parser.process_ids
+        os.kill(process_id, signal.SIGSTOP)
         monkeypatch.setattr(body_parser, "PARSE_LIMIT_S", 0.2)
         found = parsed(parser, CompletionBody, LARGE)
         assert found == (400, "the body took more than 0.2 s to parse", None, "invalid_json")
+
+
+def test_huge_bodies_leave_a_process_to_others() -> None:
+    huge = LARGE.ljust(body_parser.HUGE_BODY_BYTES + 1)
+
+    async def all_at_once(parser: BodyParser) -> None:
+        kept = [
+            asyncio.ensure_future(parser.parse(CompletionBody, bytearray(huge), LIMITS))
+            for _ in range(4)
+        ]
+        await asyncio.to_thread(wait_until, lambda: bool(parser.process_ids))
+        (stopped,) = parser.process_ids
+        os.kill(stopped, signal.SIGSTOP)
+        other = await parser.parse(CompletionBody, bytearray(LARGE), LIMITS)
+        assert isinstance(other, GenerationRequest)
+        assert not any(task.done() for task in kept)
+        os.kill(stopped, signal.SIGCONT)
+        assert len(await asyncio.gather(*kept)) == 4
+        assert len(parser.process_ids) == 2
+
+    with closing(BodyParser()) as parser:
+        asyncio.run(all_at_once(parser))

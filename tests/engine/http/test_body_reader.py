@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from servetwin.engine.http import body_reader
+from servetwin.engine.http.client_shares import CLIENT_LARGE_BODIES, LARGE_BODIES
 from servetwin.engine.http.http_settings import HttpSettings
 from tests.support.live_server import COMPLETIONS, CONFIG, LiveServer, with_prompt
 from tests.support.raw_client import connect, head, post_bytes, read_all
@@ -52,15 +53,20 @@ def test_a_body_that_does_not_come(small: LiveServer, monkeypatch: pytest.Monkey
     assert b"the body did not arrive within 0.2 s" in answer
 
 
+@pytest.mark.parametrize(("clients", "held"), [(1, CLIENT_LARGE_BODIES), (2, LARGE_BODIES)])
 def test_only_so_many_large_bodies_are_held(
-    small: LiveServer, monkeypatch: pytest.MonkeyPatch
+    small: LiveServer, monkeypatch: pytest.MonkeyPatch, clients: int, held: int
 ) -> None:
     monkeypatch.setattr(body_reader, "RECEIVE_LIMIT_S", 1.5)
-    begun = [connect(small) for _ in range(body_reader.LARGE_BODIES)]
+    begun = [connect(small, f"127.0.0.{2 + n % clients}") for n in range(held)]
     for connection in begun:
         connection.sendall(head(90_000) + b" " * 80_000)
     time.sleep(0.3)
-    with connect(small) as last:
+    if clients == 1:
+        with connect(small, "127.0.0.9") as other:
+            other.sendall(head(90_000) + b" " * 90_000)
+            assert other.recv(100).startswith(b"HTTP/1.1 400 ")
+    with connect(small, "127.0.0.2") as last:
         last.sendall(head(90_000) + b" " * 90_000)
         assert small.client.post(COMPLETIONS, json=with_prompt()).status_code == 200
         last.settimeout(0.3)

@@ -6,7 +6,14 @@ import pytest
 
 from servetwin.engine.http.http_settings import HttpSettings
 from tests.engine.http.test_api import events
-from tests.support.live_server import CHAT, COMPLETIONS, CONFIG, LiveServer, wait_until
+from tests.support.live_server import (
+    CHAT,
+    COMPLETIONS,
+    CONFIG,
+    LiveServer,
+    wait_until,
+    with_prompt,
+)
 
 
 @pytest.mark.parametrize("prompt", [["A", "F", "M"], [[65], [70], [77]]], ids=["texts", "ids"])
@@ -93,6 +100,8 @@ def test_any_web_page_may_call_where_that_is_wanted() -> None:
     [
         ({"host": "evil.example"}, 403, "host: 'evil.example' is not this machine"),
         ({"host": ""}, 403, "host: '' is not this machine"),
+        ({"host": "[::1%]"}, 403, "host: '[::1%]' is not this machine"),
+        ({"host": "127.0.0.1.evil.example:80"}, 403, "host: '127.0.0.1.evil.example' is not"),
         ({"origin": "https://evil.example"}, 403, "origin: 'https://evil.example' may not call"),
         ({"origin": "null"}, 403, "origin: 'null' may not call"),
         ({"content-type": "text/plain;charset=UTF-8"}, 415, "content-type: must be"),
@@ -115,3 +124,24 @@ def test_only_named_web_pages_may_call() -> None:
         for name, allowed in (("mine", True), ("theirs", False)):
             response = server.client.get("/health", headers={"origin": f"https://{name}.example"})
             assert ("access-control-allow-origin" in response.headers) is allowed
+
+
+def test_a_client_has_only_so_many_answers_at_once() -> None:
+    with LiveServer(CONFIG, settings=HttpSettings(max_restarts=0, max_client_answers=3)) as server:
+        for n, status in ((3, 200), (4, 429), (3, 200)):
+            body = with_prompt(n=n, max_tokens=1, temperature=1)
+            answer = server.client.post(COMPLETIONS, json=body)
+            assert answer.status_code == status
+            if status == 429:
+                assert answer.json()["error"]["code"] == "client_limit"
+                assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "limit"),
+    [("127.0.0.1", None, None), ("0.0.0.0", None, 1024), ("localhost", 5, 5), ("::", 7, 7)],
+)
+def test_a_machine_that_serves_itself_has_no_limit(
+    host: str, given: int | None, limit: int | None
+) -> None:
+    assert HttpSettings(host, max_client_answers=given).client_limit() == limit

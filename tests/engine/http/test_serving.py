@@ -126,7 +126,7 @@ def test_a_killed_core_is_started_again_and_its_log_goes_on(tmp_path: Path) -> N
         assert get(f"{server.url}/servetwin/engine").status_code == 503
         assert get(f"{server.url}/metrics").status_code == 200
         assert get(f"{server.url}/v1/models").json()["data"][0]["id"] == "tiny"
-        wait_until(lambda: get(f"{server.url}/health").json()["status"] == "ready")
+        wait_until(lambda: get(f"{server.url}/health").json()["status"] == "ready", 90)
         assert post(f"{server.url}/v1/completions", {"prompt": "a"}).status_code == 200
         assert core_pid(server.url) != first_pid
         os.kill(core_pid(server.url), signal.SIGKILL)
