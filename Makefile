@@ -68,6 +68,12 @@ lowest: $(VENV)/.ready
 	$(BIN)/uv pip install -q --python $(LOWEST_VENV) --resolution lowest-direct -e .[app,engine,fast,ray,report,stream,test]
 	OMP_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile -W default -m "not quiet" $(LOWEST_TESTS)
 
+# Has a locked version a known vulnerability? One of which nothing is known fails too; `AUDIT="-s osv"`
+# asks osv.dev instead of PyPI.
+audit: $(VENV)/.ready
+	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
+	$(BIN)/uv tool run pip-audit --strict --no-deps --disable-pip --progress-spinner off $(AUDIT) -r constraints.txt
+
 licences: $(VENV)/.ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev,engine,fast,app,report,pictures]
 	$(BIN)/python docs/_site/licences.py docs/third-party-licences.md
@@ -105,4 +111,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo dashboard test test-full quick compiled test-compiled mutants lock lowest licences docs bench lint types gpu
+.PHONY: demo dashboard test test-full quick compiled test-compiled mutants lock lowest audit licences docs bench lint types gpu

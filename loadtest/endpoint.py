@@ -21,7 +21,7 @@ from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
 from servetwin.workloads.program.loopback import is_loopback
 from servetwin.workloads.request import Request
 
-__all__ = ["Api", "Endpoint", "Prompt", "client_settings", "probe"]
+__all__ = ["Api", "Endpoint", "Prompt", "client_settings", "endpoint_url", "probe"]
 
 Prompt = Literal["ids", "text"]
 """What prompts are sent as: token ids, or text."""
@@ -124,7 +124,7 @@ def probe(
     support the api or the form of prompts.
     """
     wanted = dialect_named(dialect) if dialect else None
-    base_url = _base_url(url)
+    base_url = endpoint_url(url)
     settings = client_settings(base_url, insecure=insecure)
     with httpx.Client(timeout=timeout_s, **settings) as client:
         server = ServerProbe(base_url.removesuffix("/v1"), client)
@@ -186,7 +186,8 @@ def server_url(text: str) -> httpx.URL:
     return url
 
 
-def _base_url(text: str) -> str:
+def endpoint_url(text: str) -> str:
+    """Return the URL of a server as it is used, with ``/v1``. Raises ``LoadTestError``."""
     base = str(server_url(text).copy_with(query=None, fragment=None)).rstrip("/")
     return base if base.endswith("/v1") else f"{base}/v1"
 

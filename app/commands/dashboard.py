@@ -32,11 +32,14 @@ def dashboard(
     missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
     if missing:
         raise ServetwinError(f"dashboard needs {', '.join(missing)}: pip install 'servetwin[app]'")
+    from servetwin.loadtest.endpoint import server_url
     from servetwin.sim.step_times.profile import load_profile
     from servetwin.workloads.program.child_process import python_command, python_environment
 
     for path in added.profiles:
         load_profile(str(path))
+    for target in added.targets:
+        server_url(target)
     profiles = tuple(path.resolve() for path in added.profiles)
     added = replace(added, profiles=profiles, runs=added.runs.resolve())
     if not is_loopback(host):

@@ -12,6 +12,7 @@ _IMAGES = ("http://", "https://", "data:image/")
 
 DEFAULT_TOKENS = 16
 """The default of OpenAI's completions, for a request without ``max_tokens``."""
+MOST_TOKENS = 1_000_000
 
 
 class BadRequest(Exception):
@@ -76,7 +77,7 @@ def _model(fields: Mapping[str, object], models: Sequence[str]) -> str:
 def _fields(body: bytes) -> dict[str, object]:
     try:
         fields = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         raise BadRequest(400, "the body is not a JSON object")
@@ -88,8 +89,8 @@ def _max_tokens(fields: dict[str, object]) -> int:
         count = fields.get(name)
         if count is None:
             continue
-        if type(count) is not int or count < 1:
-            raise BadRequest(400, f"{name} must be a whole number of at least 1")
+        if type(count) is not int or not 1 <= count <= MOST_TOKENS:
+            raise BadRequest(400, f"{name} must be a whole number from 1 to {MOST_TOKENS:,}")
         return count
     return DEFAULT_TOKENS
 

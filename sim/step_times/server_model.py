@@ -99,6 +99,8 @@ MOST_STEP_S = 1e6
 def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str | None:
     if durations_s.shape != (steps,):
         return f"an array of shape {durations_s.shape}, not {steps} durations"
+    if durations_s.dtype.kind not in "iuf":
+        return f"{str(durations_s[0])!r} for a duration in seconds"
     if not ((durations_s >= 0).all() and (durations_s <= MOST_STEP_S).all()):
         return f"a duration that is not from 0 to {MOST_STEP_S:,.0f} s"
     return None

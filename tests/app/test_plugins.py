@@ -218,6 +218,8 @@ def test_a_method_that_fails_is_named(kind: Kind, body: str, mine: Path) -> None
         ("profile", "np.full(steps + 1, 0.01)", "an array of shape"),
         ("profile", "np.full(steps, -0.01)", "a duration that is not from 0 to"),
         ("profile", "np.full(steps, np.nan)", "a duration that is not from 0 to"),
+        ("profile", "np.array([None] * steps)", "'None' for a duration in seconds"),
+        ("profile", "np.array(['x'] * steps)", "'x' for a duration in seconds"),
         ("profile", "np.full(steps, 1e300)", "a duration that is not from 0 to"),
         ("--arrivals", "np.full(count - 1, 1.0)", "an array of shape (18,), not 19 gaps"),
         ("--arrivals", "np.full(count, -1.0)", "a gap that is no number from 0 up"),

@@ -1,6 +1,6 @@
 """Measure: a load test of a live endpoint, beside its prediction, and the runs that are kept."""
 
-from urllib.parse import urlsplit
+from dataclasses import replace
 
 import pandas as pd
 import streamlit as st
@@ -10,13 +10,16 @@ from servetwin.app.dashboard.charts import charts_by_two
 from servetwin.app.dashboard.formatting import escaped, page_text, three_digits
 from servetwin.app.dashboard.measure.kept import OPEN, draw_kept_runs
 from servetwin.app.dashboard.measure.load_test_process import Endpoint, LoadTestProcess, start
-from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
+from servetwin.app.dashboard.scenario.allowed_choices import additions, runs_folder
 from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.scenario_words import simulated_source
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from servetwin.app.dashboard.widgets import draw_every, problems_shown
 from servetwin.app.words import METRICS
 from servetwin.loadtest.dialects.servers import DIALECTS
+from servetwin.loadtest.endpoint import endpoint_url
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.program.loopback import is_loopback
 
 _TEST, _OUTCOME, _SHOWN = "load_test", "load_test_outcome", "load_test_shown"
 _EVERY_S = 1.0
@@ -44,7 +47,8 @@ def _form(outcome: SimulatedScenario, busy: bool) -> None:
     text = page_text("measure.load", requests=len(trace), span_s=span_s, rate_per_s=rate_per_s)
     with st.form("measure_form", border=True):
         left, right = st.columns([4, 1], vertical_alignment="bottom")
-        url = left.text_input("Endpoint", "http://127.0.0.1:8000", key="measure_url", help=text)
+        first = next(iter(additions().targets), "http://127.0.0.1:8000")
+        url = left.text_input("Endpoint", first, key="measure_url", help=text)
         wanted = right.form_submit_button("Start", type="primary", disabled=busy, width="stretch")
         with st.expander("Model, dialect, API key"):
             model = st.text_input("Model", placeholder="the first served", key="measure_model")
@@ -63,6 +67,7 @@ def _start(endpoint: Endpoint, outcome: SimulatedScenario) -> None:
         st.error(problem)
         return
     with problems_shown():
+        endpoint = replace(endpoint, url=endpoint_url(endpoint.url))
         st.session_state[_TEST] = start(runs_folder(), endpoint, outcome, _slo_option(outcome))
         st.session_state[_OUTCOME] = outcome
         st.rerun()
@@ -70,9 +75,13 @@ def _start(endpoint: Endpoint, outcome: SimulatedScenario) -> None:
 
 def _problem(endpoint: Endpoint) -> str | None:
     """Return what is wrong with the form, as an option would be misread by the command line."""
-    parts = urlsplit(endpoint.url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        return "Endpoint: give an address such as http://127.0.0.1:8000"
+    try:
+        url, *targets = map(endpoint_url, [endpoint.url, *additions().targets])
+    except LoadTestError as error:
+        return f"Endpoint: {error}"
+    if url not in targets and (targets or not is_loopback(st.get_option("server.address") or "")):
+        named = ", ".join(additions().targets) or "the servers that --target names, which are none"
+        return f"Endpoint: load tests of this dashboard may go to {named}"
     if endpoint.model.startswith("-"):
         return "Model: a name does not begin with '-'"
     return None

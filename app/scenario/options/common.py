@@ -152,6 +152,8 @@ class Additions:
     """Also offer this KV memory (path.py:Class)."""
     runs: Annotated[Path, Option()] = Path("runs")
     """Folder in which runs are kept."""
+    targets: Annotated[tuple[str, ...], Option("--target", metavar="URL")] = ()
+    """Let load tests go to this server alone; repeatable; beyond loopback, the default is none."""
 
     def as_argument(self) -> str:
         """Return the additions as the dashboard's script takes them."""

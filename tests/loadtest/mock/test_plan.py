@@ -101,8 +101,10 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}
         (b"[]", 400, "the body is not a JSON object"),
         (b"{}", 400, "prompt is missing"),
         (b'{"prompt": 3}', 400, "prompt is missing"),
-        (b'{"prompt": "a", "max_tokens": 0}', 400, "max_tokens must be a whole number of at least"),
-        (b'{"prompt": "a", "max_tokens": true}', 400, "max_tokens must be a whole number of at"),
+        (b'{"prompt": "a", "max_tokens": 0}', 400, "max_tokens must be a whole number from 1 to 1"),
+        (b'{"prompt": "a", "max_tokens": true}', 400, "max_tokens must be a whole number from"),
+        (b'{"prompt": "a", "max_tokens": 1000001}', 400, "max_tokens must be a whole number from"),
+        (b"[" * 100_000, 400, "the body is not a JSON object"),
         (b'{"prompt": "a", "model": "b"}', 404, "the model 'b' does not exist; served is 'mock'"),
     ],
 )

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.measure import page
 from servetwin.app.dashboard.measure.load_test_process import MEASURED, LoadTestProcess
 from servetwin.app.dashboard.scenario import allowed_choices
 from servetwin.app.scenario.options.common import Additions
@@ -52,20 +53,45 @@ SMALL_LINK = (
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "give an address"),
-        ("localhost", "give an address"),
-        ("file:///etc/passwd", "give an address"),
-        ("--help", "give an address"),
+        ("", "is not an http URL"),
+        ("file:///etc/passwd", "is not an http URL"),
+        ("http://[::1", "is not a URL"),
+        ("http://127.0.0.1:65536", "a port is from 1 to 65535"),
+        ("--help", "may go to 127.0.0.1:8000"),
+        ("http://127.0.0.1:8000.evil.example", "is not a URL"),
+        ("http://127.0.0.1:8000/other", "may go to 127.0.0.1:8000"),
+        ("http://127.0.0.1:8001", "may go to 127.0.0.1:8000"),
     ],
 )
-def test_an_impossible_address_is_said_beside_the_form(url: str, said: str) -> None:
+def test_an_address_that_is_not_tested_is_said_beside_the_form(url: str, said: str) -> None:
     at = page_test("measure")
     at.session_state["requests"] = 50
-    at.run()
-    at.text_input(key="measure_url").set_value(url)
-    next(button for button in at.button if button.label == "Start").click().run()
+    only_one = replace(Additions(), targets=("127.0.0.1:8000",))
+    with patch.object(page, "additions", lambda: only_one):
+        at.run()
+        assert at.text_input(key="measure_url").value == "127.0.0.1:8000"
+        at.text_input(key="measure_url").set_value(url)
+        next(button for button in at.button if button.label == "Start").click().run()
     assert not at.exception
     assert said in at.error[0].value
+
+
+@pytest.mark.parametrize(
+    ("host", "targets", "is_tested"),
+    [
+        ("127.0.0.1", (), True),
+        ("0.0.0.0", (), False),
+        ("0.0.0.0", ("http://a.example:8000/v1",), True),
+        ("127.0.0.1", ("http://b.example",), False),
+    ],
+)
+def test_a_dashboard_open_to_others_tests_only_its_targets(
+    monkeypatch: pytest.MonkeyPatch, host: str, targets: tuple[str, ...], is_tested: bool
+) -> None:
+    monkeypatch.setattr(page, "additions", lambda: replace(Additions(), targets=targets))
+    monkeypatch.setattr(page.st, "get_option", {"server.address": host}.get)
+    problem = page._problem(page.Endpoint("http://a.example:8000"))
+    assert (problem is None) is is_tested
 
 
 def test_before_the_first_load_test_an_example_is_drawn_that_says_it_is_one(
