@@ -179,7 +179,8 @@ class PolicyConfig:
     def draft_reach(self) -> int:
         """Positions behind its answer that the last pass of a sequence uses."""
         drafts = self.draft_rows
-        return drafts and drafts + self.draft_slots + (not self.prompt_token)
+        unknown = self.decide_ahead * (1 + drafts)
+        return drafts and drafts + unknown + self.draft_slots + (not self.prompt_token)
 
     def with_drafts(self, drafts: int, prompt_token: bool = True) -> "PolicyConfig":
         """Return a copy whose decodes verify so many drafts, decided in step.
@@ -221,7 +222,7 @@ class PolicyConfig:
             ("host_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
             ("queue_samples", False, self.batching == "beam", "with batching: beam"),
             ("decide_ahead", False, not (unified and self.queue_samples), ahead),
-            ("decide_ahead", False, drafts > 0, drafting),
+            ("decide_ahead", False, not self.prompt_token, "without prompt_token"),
             ("recompute", "all", cache or unified, whole),
             ("recompute", "all", drafts > 0, drafting),
             ("decode_needs_free_block", False, drafts > 0, drafting),

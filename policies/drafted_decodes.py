@@ -6,7 +6,8 @@ joins adds its numbers, and a run of passes reads one slice. An engine has no su
 sets after each pass what came out of it.
 
 A pass takes room for all of its rows. Rejected ones leave it to those of the next, and a prefix
-cache learns of what was accepted when the next pass is decided (vLLM V1).
+cache learns of what was accepted when the next pass is decided (vLLM V1). One that is decided ahead
+does not know what comes of the pass before it, and takes room as if all of its rows were right.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.policies.lockstep import GrowingMemory, Lockstep
+from servetwin.policies.lockstep import NO_STEP, GrowingMemory, LastStep, Lockstep
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
@@ -37,18 +38,23 @@ class DraftedDecodes(Lockstep):
     each before the step, once; an engine calls ``gained`` for each before every step is completed.
     ``began`` are members whose first token came out in the last pass, where that of the prompt
     yields none. Behind its rows each has ``slots`` positions for the keys of a drafter.
+    Where steps are decided ``ahead``, ``unknown`` are the last steps of sequences of which the
+    decision does not know: those that a scheduler notes, and of members that left or are unjudged.
     """
 
     __slots__ = (
-        "_bases", "_firsts", "_gained", "_gains", "_held_blocks", "_needed", "_pass_blocks",
-        "_schedules", "_size", "_sums", "began", "unjudged",
+        "_ahead", "_bases", "_begins", "_firsts", "_gained", "_gains", "_held_blocks", "_needed",
+        "_pass_blocks", "_schedules", "_size", "_sums", "began", "unjudged", "unknown",
     )  # fmt: skip
 
     def __init__(
-        self, rows: int, memory: GrowingMemory | None = None, size: int = 1, slots: int = 0
-    ) -> None:
+        self, rows: int, memory: GrowingMemory | None = None, size: int = 1, slots: int = 0,
+        ahead: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(block_tokens=1, memory=memory)
         self.rows, self.reach = rows, rows + slots
+        self._ahead = ahead
+        self.unknown: dict[Sequence, LastStep] = {}
         self._size = size
         """Tokens of a block."""
         self._held_blocks = 0
@@ -59,6 +65,8 @@ class DraftedDecodes(Lockstep):
         self.unjudged: list[Sequence] = []
         self._schedules: dict[Sequence, IntArray] = {}
         """Tokens of a member after 0, 1, 2, ... passes since it joined."""
+        self._begins: dict[Sequence, IntArray] = {}
+        """Positions behind its base at which each of these passes is taken to begin."""
         self._gains: dict[Sequence, int] = {}
         """Tokens of the running pass, of members of which nothing was foreseen."""
         self.began: list[Sequence] = []
@@ -68,10 +76,8 @@ class DraftedDecodes(Lockstep):
         """Positions that the members had computed when they joined, or by their last gain."""
         self._gained = PassSums()
         """Tokens that came out since, of foreseen members."""
-        self._sums: dict[OfPasses, PassSums] = {}
+        self._sums: dict[OfPasses, PassSums] = {self._pass_blocks: self._needed}
         """By function, as far as they were asked for."""
-        if memory is not None:
-            self._sums[self._pass_blocks] = self._needed
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence that has its first token, or its memory again."""
@@ -92,15 +98,18 @@ class DraftedDecodes(Lockstep):
         What comes out beyond ``max_tokens`` is cut.
         """
         self.unjudged.remove(seq)
-        self._schedules[seq] = tokens_by_pass
+        self._schedules[seq] = self._begins[seq] = tokens_by_pass
+        if self._ahead:
+            held = seq.held.blocks * self._size - self.reach - seq.base_computed_tokens
+            begins = np.concatenate(([self.overhang(seq)], tokens_by_pass[:-1] + self.rows))
+            self._begins[seq] = np.maximum(begins, held)
         passes = _passes(seq, tokens_by_pass)
         heappush(self._ends, (self.steps + passes, self._members[seq], seq))
         if not seq.base_generated_tokens:
             self._firsts[seq] = self.steps + int(tokens_by_pass.searchsorted(1))
-        tokens_by_pass = tokens_by_pass[:passes]
-        self._gained.add(self.steps, tokens_by_pass)
+        self._gained.add(self.steps, tokens_by_pass[:passes])
         for of_passes, sums in self._sums.items():
-            sums.add(self.steps, of_passes(seq.base_computed_tokens, tokens_by_pass))
+            sums.add(self.steps, of_passes(seq.base_computed_tokens, self._rest(seq, of_passes)))
 
     def gained(self, seq: Sequence, tokens: int) -> None:
         """Set how many tokens came out of the running pass of a member without a schedule.
@@ -122,10 +131,10 @@ class DraftedDecodes(Lockstep):
             self._past_ends -= 1  # it has no end among them
         else:
             self._firsts.pop(seq, None)
-            tokens_by_pass, computed = self._rest(seq), seq.base_computed_tokens
-            self._gained.add(self.steps, -tokens_by_pass)
+            self._gained.add(self.steps, -self._rest(seq))
             for of_passes, sums in self._sums.items():
-                sums.add(self.steps, -of_passes(computed, tokens_by_pass))
+                left = self._rest(seq, of_passes)
+                sums.add(self.steps, -of_passes(seq.base_computed_tokens, left))
         super().leave(seq)
 
     def advance(self, steps: int) -> list[Sequence]:
@@ -152,35 +161,52 @@ class DraftedDecodes(Lockstep):
         """Return the tokens of a member since it joined."""
         return self._tokens_after(seq, self.steps)
 
+    def overhang(self, seq: Sequence) -> int:
+        """Return the positions behind the computed ones that a decision takes to be computed."""
+        last = self.unknown.get(seq, NO_STEP)
+        return last.rows - last.tokens
+
     def grant(self, blocks: int) -> None:
         """Note that members took so many blocks up to ``granted_step``."""
         self._held_blocks += blocks
         for seq in self.unjudged:
-            seq.held.blocks = self._blocks(seq.base_computed_tokens + self.reach)
+            seq.held.blocks = self._unjudged_blocks(seq)
 
     def new_blocks(self, steps: int) -> int:
         """Return the blocks that members lack for ``steps`` passes beyond the granted ones."""
         needed = self._needed.at(self.granted_step + steps - 1)
         for seq in self.unjudged:
-            needed += self._blocks(seq.base_computed_tokens + self.reach)
+            needed += self._unjudged_blocks(seq)
         return needed - self._held_blocks
 
     def granted_tokens(self, seq: Sequence) -> int:
         """Return the positions for which a member has KV memory: as many as its last pass used."""
         if self.granted_step <= seq.joined_step or seq not in self._schedules:
             return seq.held.blocks * self._size
-        before = self._tokens_after(seq, self.granted_step - 1)
-        return seq.base_computed_tokens + before + self.reach
+        return self.end_of_pass(seq)
 
     def before_pass(self, seq: Sequence) -> int:
-        """Return the computed positions of a member before the last pass that was granted."""
-        return seq.base_computed_tokens + self._tokens_after(seq, self.granted_step - 1)
+        """Return the computed positions of a member that the last granted pass knew to be right."""
+        tokens = -self.unknown.get(seq, NO_STEP).tokens
+        if seq in self._schedules:
+            tokens = self._tokens_after(seq, self.granted_step - 1 - self._ahead)
+        return seq.base_computed_tokens + tokens
+
+    def end_of_pass(self, seq: Sequence) -> int:
+        """Return the positions for which the last granted pass of a member takes room."""
+        begin = self.overhang(seq)
+        if seq in self._begins:
+            begin = int(self._begins[seq][self.granted_step - 1 - seq.joined_step])
+        return seq.base_computed_tokens + begin + self.reach
 
     def known_tokens(self, seq: Sequence) -> int:
         """Return the computed positions of a member that the last decision knew to be right.
 
-        Of one without a schedule they are told to the prefix cache pass by pass.
+        Of one without a schedule they are told to the prefix cache pass by pass. Ahead, all known
+        tokens count: the last of them was computed by a pass of which nothing is known yet.
         """
+        if self._ahead and (self.steps == seq.joined_step or seq not in self._schedules):
+            return seq.total_tokens - self.unknown.get(seq, NO_STEP).tokens
         if self.steps == seq.joined_step or seq not in self._schedules:
             return 0
         known = self._tokens_after(seq, self.steps - 1) + 1
@@ -210,7 +236,9 @@ class DraftedDecodes(Lockstep):
         ended = []
         for seq in self.unjudged:
             tokens = self.coming(seq, 1)
-            if self._memory is not None:
+            if self._ahead:
+                self.unknown[seq] = LastStep(self.rows, tokens)
+            elif self._memory is not None:
                 self._memory.commit(seq, seq.base_computed_tokens + min(tokens, 1))
             seq.base_computed_tokens += tokens
             seq.base_generated_tokens += tokens
@@ -243,6 +271,9 @@ class DraftedDecodes(Lockstep):
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._size)
 
+    def _unjudged_blocks(self, seq: Sequence) -> int:
+        return max(seq.held.blocks, self._blocks(self.end_of_pass(seq)))
+
     def _tokens_after(self, seq: Sequence, step: int) -> int:
         tokens_by_pass = self._schedules.get(seq)
         if tokens_by_pass is None:
@@ -250,20 +281,28 @@ class DraftedDecodes(Lockstep):
         most = seq.max_tokens - seq.base_generated_tokens
         return min(most, int(tokens_by_pass[min(step - seq.joined_step, len(tokens_by_pass) - 1)]))
 
-    def _rest(self, seq: Sequence) -> IntArray:
-        """Return the tokens of a member before each of the passes that it still has."""
-        tokens_by_pass = self._schedules[seq]
-        return tokens_by_pass[self.steps - seq.joined_step : _passes(seq, tokens_by_pass)]
+    def _rest(self, seq: Sequence, of_passes: OfPasses | None = None) -> IntArray:
+        """Return the tokens of a member before each of the passes that it still has.
+
+        For the function of their blocks, as the decisions take them to be.
+        """
+        passes = _passes(seq, self._schedules[seq])
+        tokens = (self._begins if of_passes is self._pass_blocks else self._schedules)[seq]
+        return tokens[self.steps - seq.joined_step : passes]
 
     def _take_out(self, seq: Sequence) -> None:
         if self._memory is not None:
             seq.held.blocks = self._blocks(self.granted_tokens(seq))
             self._held_blocks -= seq.held.blocks
             if self._memory.shares_prefixes and (known := self.known_tokens(seq)):
-                self._memory.commit(seq, known)
+                self._memory.commit(seq, known - self._ahead)
+        if self._ahead and seq in self._schedules and self.steps > seq.joined_step:
+            tokens = self.advanced(seq) - self._tokens_after(seq, self.steps - 1)
+            self.unknown[seq] = LastStep(self.rows, tokens)
         self._bases -= seq.base_computed_tokens
         super()._take_out(seq)
         self._schedules.pop(seq, None)
+        self._begins.pop(seq, None)
 
     def _refuse(self) -> NoReturn:
         raise PolicyError(

@@ -7,13 +7,23 @@ from how many stand at each place within a block.
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from servetwin.policies.sequence import DecodeGroup, Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 if TYPE_CHECKING:
     from servetwin.policies.capped_contexts import CappedContexts
+
+
+class LastStep(NamedTuple):
+    """The rows of a sequence in a step, and the tokens that came out of them."""
+
+    rows: int
+    tokens: int
+
+
+NO_STEP = LastStep(0, 0)
 
 
 class GrowingMemory(Protocol):

@@ -7,6 +7,11 @@ from typing import Any
 from markdown_table import table
 
 _COLUMNS = ("workload", "first difference", "cause", "steps, mean TTFT, mean TPOT")
+_MODES = {
+    "decisions": "Without drafts",
+    "drafts": "Drafts, decided in step (`--drafts`)",
+    "drafts_ahead": "Drafts, decided ahead (`--drafts-ahead`)",
+}
 KEPT = Path(__file__).parents[1] / "evidence" / "conformance.json"
 _INTRODUCTION = """# Conformance with vLLM
 
@@ -23,7 +28,8 @@ steps are decided ahead, the other side is `AsyncScheduler` behind a queue of tw
 engine drives it. Settings are drawn independently of each other: memories, budgets, groups of
 layers, prompts that share prefixes or repeat an answer while it runs, priorities, aborts, answers
 that stop, several answers, fewer active sequences than the runner has room for, adaptive thresholds
-of long prompts, limits of queued tokens (`AsyncLLM.check_admission`); with `--drafts` also drafts.
+of long prompts, limits of queued tokens (`AsyncLLM.check_admission`); with `--drafts` also drafts,
+with `--drafts-ahead` drafts whose steps are decided ahead.
 vLLM 0.32 has no `max_num_partial_prefills` any more. Of a workload that differs, the command prints
 the smallest one found that still does, and the size: steps, mean TTFT and mean TPOT in the step
 times of the profile `llama-3-8b-h100`.
@@ -71,17 +77,22 @@ def _sglang() -> str:
     return table(("SGLang", "in its source", "preset `sglang`"), _SGLANG_DIFFERS)
 
 
-def _version(name: str, figures: dict[str, Any]) -> str:
+def _version(name: str, modes: dict[str, dict[str, Any]]) -> str:
     """Return the section of a version: what agrees, what differs, and what differs by design."""
-    measured = f"{figures['date']}, seeds {figures['seeds']}."
-    parts = [f"## vLLM {name}", f"{measured} Steps count up to the first that differs."]
+    parts = [f"## vLLM {name}", "Steps count up to the first that differs."]
+    for mode, title in _MODES.items():
+        parts += _mode(title, modes[mode])
+    return "\n\n".join(parts)
+
+
+def _mode(title: str, figures: dict[str, Any]) -> list[str]:
+    parts = [f"### {title}", f"{figures['date']}, seeds {figures['seeds']}."]
     parts.append("\n".join(figures["rows"]))
-    if "drafts" in figures:
-        parts += [f"With `--drafts`, seeds {figures['draft_seeds']}:", "\n".join(figures["drafts"])]
     if figures["differences"]:
         rows = [[one[key] for key in _COLUMNS] for one in figures["differences"]]
         parts += ["Workloads that differ, vLLM to ours:", table(_COLUMNS, rows)]
-    designs = [(one["about"], f"`{one['source']}`", one["size"]) for one in figures["designs"]]
-    parts += ["Differences by design, each in workloads that show it, vLLM to ours:"]
-    parts.append(table(("difference", "in vLLM", _COLUMNS[-1]), designs))
-    return "\n\n".join(parts)
+    if figures["designs"]:
+        designs = [(one["about"], f"`{one['source']}`", one["size"]) for one in figures["designs"]]
+        parts += ["Differences by design, each in workloads that show it, vLLM to ours:"]
+        parts.append(table(("difference", "in vLLM", _COLUMNS[-1]), designs))
+    return parts

@@ -70,7 +70,7 @@ class BlockPool:
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
         needed = lockstep.new_blocks(steps)
-        if self._spare_block and needed + self._spare(lockstep, steps) > self._available():
+        if self._spare_block and self._growth(lockstep, steps) > self._available():
             return False
         if needed > self._free and not self._find_room(needed):
             return False
@@ -91,9 +91,7 @@ class BlockPool:
         return bisect_right(
             range(1, limit + 1),
             available,
-            key=lambda steps: (
-                self._growth(lockstep, steps) + (self._spare_block and self._spare(lockstep, steps))
-            ),
+            key=lambda steps: self._growth(lockstep, steps),
         )
 
     def free_tokens(self) -> int:
@@ -110,11 +108,11 @@ class BlockPool:
 
     def _growth(self, lockstep: Lockstep, steps: int) -> int:
         """Return the blocks that members need for ``steps`` positions beyond the granted."""
-        return lockstep.new_blocks(steps)
+        return lockstep.new_blocks(steps) + self._spare(lockstep, steps)
 
     def _spare(self, lockstep: Lockstep, steps: int) -> int:
         """Return 1 where the last member must find a free block that it does not take."""
-        return 0 if lockstep.last_begins_block(steps) else 1
+        return int(self._spare_block and not lockstep.last_begins_block(steps))
 
     def _held(self, seq: Sequence) -> int:
         """Blocks of a sequence; decodes that grow hold what they have been granted."""

@@ -11,10 +11,10 @@ class BlockTables:
 
     A block that was taken before its positions are granted lies behind the end. ``keyed`` leading
     blocks can be found by others; at ``due`` positions a table changes next. The last step that was
-    decided computes the positions from ``settled`` to ``granted``.
+    decided computes positions from ``settled`` on.
     """
 
-    __slots__ = ("blocks", "due", "ends", "firsts", "granted", "groups", "keyed", "settled", "size")
+    __slots__ = ("blocks", "due", "ends", "firsts", "groups", "keyed", "settled", "size")
 
     def __init__(self, groups: list[KVGroup], size: int) -> None:
         self.groups = groups
@@ -22,7 +22,7 @@ class BlockTables:
         self.blocks: list[list[int]] = [[] for _ in groups]
         self.firsts = [0] * len(groups)
         self.ends = [0] * len(groups)
-        self.keyed = self.due = self.granted = self.settled = 0
+        self.keyed = self.due = self.settled = 0
 
     def begin(self, place: int, first: int, blocks: list[int]) -> None:
         """Let the table of a group begin with these blocks, from place ``first`` on."""

@@ -87,16 +87,15 @@ class GroupedKV(BlockPool):
         """Give a sequence outside a lockstep group room for ``tokens`` positions, or False."""
         tables, computed = self._tables[seq], seq.base_computed_tokens
         if tokens > computed:  # else it has ended
-            self._leave_behind(tables, computed)
+            self._leave_behind(seq, tables, computed)
         if tables.new_blocks(tokens) > self._available():
             return False
         self._grant(seq, tables, tokens)
         return True
 
-    def rest(self, seq: Sequence) -> None:
-        """Learn that no step runs which computes positions of a sequence outside a lockstep."""
-        tables = self._tables[seq]
-        tables.settled = tables.granted = seq.base_computed_tokens
+    def begin_step(self, seq: Sequence, computed: int) -> None:
+        """Learn that the step under way computes the positions behind ``computed``, if any."""
+        self._tables[seq].settled = computed
 
     def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:
         """Return whether ``grow`` and ``extend`` to each end would all be granted."""
@@ -111,8 +110,6 @@ class GroupedKV(BlockPool):
     def grow(self, lockstep: Lockstep, steps: int = 1) -> bool:
         """Take room for ``steps`` more positions of every member; False, unchanged, without it."""
         needed = self._growth(lockstep, steps)
-        if self._spare_block:
-            needed += self._spare(lockstep, steps)
         if isinstance(lockstep, DraftedDecodes):
             return needed <= self._available() and self._grow_by_passes(lockstep, steps)
         if needed > self._available() and not self._has_room_in_turn(lockstep, steps):
@@ -141,8 +138,12 @@ class GroupedKV(BlockPool):
             decodes.grant(blocks)
             for seq in sorted(decodes, key=_ADMISSION):
                 tables, computed = self._tables[seq], decodes.before_pass(seq)
-                self._leave_behind(tables, computed)
-                self._grant(seq, tables, computed + decodes.reach)
+                if self._lag:
+                    self._name(seq, tables, computed)
+                if not self._lag or decodes.granted_step - 1 > seq.joined_step:
+                    tables.settled = computed
+                self._let_go(tables.leave_behind(tables.settled))
+                self._grant(seq, tables, decodes.end_of_pass(seq))
                 self._name(seq, tables, computed + 1)
         return True
 
@@ -150,7 +151,7 @@ class GroupedKV(BlockPool):
         """Share the full blocks, and copy a partly filled last one, or what is kept in place."""
         size, computed = self.block_tokens, seq.computed_tokens
         own, tables = self._tables[seq], BlockTables(self._groups, self.block_tokens)
-        self._leave_behind(own, computed)
+        self._leave_behind(seq, own, computed)
         for place, group in enumerate(self._groups):
             first = own.firsts[place]
             end = 0 if group.kind in ("kept", "fixed") else computed // size
@@ -257,15 +258,15 @@ class GroupedKV(BlockPool):
 
     def _growth(self, lockstep: Lockstep, steps: int) -> int:
         """Return the most blocks that members need for ``steps`` positions beyond the granted."""
-        return self.growing_groups * lockstep.new_blocks(steps)
+        return self.growing_groups * lockstep.new_blocks(steps) + self._spare(lockstep, steps)
 
     def _has_room_in_turn(self, lockstep: Lockstep, steps: int) -> bool:
         """Return whether each has room in its turn; what those after it leave comes too late."""
-        needed = self._spare(lockstep, steps) if self._spare_block else 0
+        needed = self._spare(lockstep, steps)
         for seq in sorted(lockstep, key=_ADMISSION):
             tables = self._tables[seq]
             granted = seq.base_computed_tokens - seq.joined_step + lockstep.granted_step
-            self._leave_behind(tables, granted)
+            self._leave_behind(seq, tables, granted)
             needed += tables.new_blocks(granted + steps)
             if needed > self._available():
                 return False
@@ -320,7 +321,7 @@ class GroupedKV(BlockPool):
                 found = [self._cache.find(place, name) for name in names[first:]]
                 tables.begin(place, first, found)
             tables.keyed = hit
-            tables.granted = hit * size
+            tables.settled = hit * size
         return tables
 
     def _begin(self, seq: Sequence, tables: BlockTables, tokens: int) -> None:
@@ -339,24 +340,22 @@ class GroupedKV(BlockPool):
             if missing := tables.lengthen(place, tokens):
                 blocks += self._take(missing)
         seq.held.blocks = max(seq.held.blocks, -(-tokens // self.block_tokens))
-        if tokens > tables.granted:
-            tables.settled, tables.granted = tables.granted, tokens
         tables.due = tables.next_change(tokens, self._lag)
 
     def _advance(self, seq: Sequence, tables: BlockTables, tokens: int) -> None:
         """Let a decode leave what is behind it and go on to ``tokens`` positions."""
         self._name(seq, tables, tokens - 1)
-        self._leave_behind(tables, tokens - 1)
+        self._leave_behind(seq, tables, tokens - 1)
         self._grant(seq, tables, tokens)
 
-    def _leave_behind(self, tables: BlockTables, computed: int) -> None:
+    def _leave_behind(self, seq: Sequence, tables: BlockTables, computed: int) -> None:
         """Let go of the blocks that no position after ``computed`` ones needs.
 
         For a step that is decided ahead, what the one before it computes is not computed yet.
         """
-        if computed > tables.granted:  # a decode, which asks where its tables change
-            tables.settled, tables.granted = computed - 1, computed
-        self._let_go(tables.leave_behind(tables.settled if self._lag else computed))
+        if not self._lag or computed > seq.base_computed_tokens:
+            tables.settled = computed - self._lag
+        self._let_go(tables.leave_behind(tables.settled))
 
     def _let_go(self, blocks: list[int]) -> None:
         """Take a holder from each block, in this order."""

@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.lockstep import NO_STEP, LastStep
 from servetwin.policies.protocols import GatedMemory, KVMemory, Load
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.schedulers.unified import UnifiedBatching
@@ -18,7 +19,7 @@ from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 _ADMISSION = attrgetter("admission_number")
-_NAMES_ANSWER = attrgetter("names_answer")
+_ONE_ROW = LastStep(1, 1)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -35,10 +36,12 @@ class DecidedAhead(UnifiedBatching):
         self._arrived: list[Sequence] = []
         self._known = 0
         """Of those that arrived, how many the next decision knows of."""
-        self._kept: dict[Sequence, int] = {}
-        """Positions in the prefix cache of sequences whose last token is not known yet."""
-        self._rest: Callable[[Sequence], None] | None = getattr(memory, "rest", None)
-        """Tells a memory that takes blocks back of a sequence that no step computes."""
+        self._begin: Callable[[Sequence, int], object] = getattr(
+            memory, "begin_step", lambda *_: None
+        )
+        """Tells a memory that takes blocks back where the step under way begins a sequence."""
+        self._unknown: dict[Sequence, LastStep] = getattr(self.decodes, "unknown", {})
+        """Last steps of sequences outside the lockstep, as far as they decode."""
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step, decided without what came since the one before began."""
@@ -51,8 +54,16 @@ class DecidedAhead(UnifiedBatching):
 
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
-        self.settle(self._known, batch.chunks)
-        return super().complete(batch, steps)
+        self.settle(self._known)
+        ended = super().complete(batch, steps)
+        for seq in self._ended:
+            self._begin(seq, seq.base_computed_tokens - self._unknown.get(seq, _ONE_ROW).tokens)
+        for seq, start, tokens, yields_token, padding in batch.chunks:
+            if tokens:
+                self._begin(seq, start)
+            if yields_token and self.drafts:
+                self._unknown[seq] = LastStep(1 + padding, 1)
+        return ended
 
     def repeatable_steps(self, batch: Batch) -> int:
         """Return 1 where the step after the next knows more than the next one."""
@@ -90,37 +101,53 @@ class DecidedAhead(UnifiedBatching):
         self.prompts += ended
         self.prompts.sort(key=_ADMISSION)
 
-    def settle(self, arrived: int | None = None, ran: Iterable[ScheduledSequence] = ()) -> None:
+    def settle(self, arrived: int | None = None) -> None:
         """Release the sequences that have ended, and queue the first so many that have arrived.
 
-        Those that did not run leave what they have computed: no step is under way that needs it.
+        No step is under way that needs what the others have computed.
         """
         ended, self._ended = self._ended, []
         for seq in ended:
             self.prompts.remove(seq)
         if self.names_answers:
             super().commit_answers(0)
+        self._unknown.clear()
+        for seq in ended:
+            super().commit(seq, seq.base_computed_tokens)
         ContinuousBatching.end(self, ended)
         for seq in self._arrived[:arrived]:
             super().enqueue(seq)
         del self._arrived[:arrived]
-        if self._rest is not None:
-            for seq in {*self.prompts}.difference([chunk.seq for chunk in ran]):
-                self._rest(seq)
+        for seq in self.prompts:
+            self._begin(seq, seq.base_computed_tokens)
 
     def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; the cache knows a token less of decodes."""
         decodes = self.decodes
-        self._kept = {s: s.computed_tokens - (decodes.advanced(s) > 0) for s in decodes}
+        if not self.drafts:
+            self._unknown = dict.fromkeys(decodes, _ONE_ROW)
+        for seq in decodes:
+            if decodes.steps > seq.joined_step:
+                self._begin(seq, decodes.known_tokens(seq) - 1)
         left = super().run_in_turn(batch, memory)
-        self._kept.clear()
+        if not self.drafts:
+            self._unknown.clear()
         return left
 
     def rows_of(self, seq: Sequence, left: int) -> int:
         """Return the rows of a running sequence outside the lockstep, at most ``left``."""
         if self._ended and seq.finished:
-            return min(int(_stopped(seq)), left)
+            stopped = seq.stopped or seq.estimated_tokens > seq.max_tokens
+            unforeseen = stopped or self._unknown.get(seq, NO_STEP).tokens > 1
+            return min(self.decodes.rows * unforeseen, left)
         return super().rows_of(seq, left)
+
+    def end_of(self, seq: Sequence, rows: int) -> int:
+        """Return the positions that ``rows`` need, should all of the step before be right."""
+        if not rows:
+            return seq.base_computed_tokens
+        last = self._unknown.get(seq, NO_STEP)
+        return super().end_of(seq, rows) + last.rows - last.tokens
 
     def add_rows(self, batch: Batch, seq: Sequence, tokens: int) -> None:
         """Let a step compute the next positions, or the dead row of a sequence that stopped."""
@@ -132,8 +159,10 @@ class DecidedAhead(UnifiedBatching):
 
     def commit(self, seq: Sequence, end: int) -> None:
         """Let others find what is known of the first ``end`` positions."""
-        if not seq.finished:
-            super().commit(seq, end - (seq in self._kept))
+        if seq in self._unknown:
+            super().commit(seq, min(end, seq.total_tokens - self._unknown[seq].tokens))
+        elif not seq.finished:
+            super().commit(seq, end)
 
     def commit_answers(self, coming: int) -> None:
         """Let others find the blocks that are known to be filled: a token less.
@@ -141,15 +170,17 @@ class DecidedAhead(UnifiedBatching):
         Of a sequence that had no row in the last step all is known, unless it has ended.
         """
         super().commit_answers(coming - 1)
-        for seq in filter(_NAMES_ANSWER, self.prompts):
-            self.memory.commit(seq, seq.base_computed_tokens - seq.finished)
+        for seq in [seq for seq in self.prompts if seq.names_answer]:
+            unknown = self._unknown.get(seq, NO_STEP).tokens or seq.finished
+            self.memory.commit(seq, seq.base_computed_tokens - unknown)
 
     def preempt(self, seq: Sequence, batch: Batch) -> None:
         """Take the memory of a running sequence; it waits again, unless it has ended."""
         if seq not in self._ended:
-            if self.gated_memory is not None and self.swap is None and seq in self._kept:
+            last = self._unknown.pop(seq, NO_STEP)
+            if self.gated_memory is not None and self.swap is None and last.tokens:
                 self.gated_memory.extend(seq, seq.base_computed_tokens)  # it holds what it held
-                seq.base_computed_tokens = self._kept[seq]
+                seq.base_computed_tokens -= last.tokens
             super().preempt(seq, batch)
             return
         self._ended.remove(seq)
@@ -161,8 +192,3 @@ class DecidedAhead(UnifiedBatching):
     def is_decode(self, seq: Sequence) -> bool:
         """Return whether a sequence that has not ended computes one row and has its first token."""
         return not seq.finished and super().is_decode(seq)
-
-
-def _stopped(seq: Sequence) -> bool:
-    """Return whether the last token alone told that a sequence has ended, not its length."""
-    return seq.stopped or seq.estimated_tokens > seq.max_tokens

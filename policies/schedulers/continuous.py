@@ -37,10 +37,8 @@ class ContinuousBatching(SchedulerBase):
     def __init__(self, memory: KVMemory, config: PolicyConfig, joins: Joins = whole) -> None:
         admitting: AdmittingMemory = memory
         drafts = config.draft_rows
-        by_block = memory.layout == "paged"
-        if drafts and (config.kv == "grouped" and config.batching != "unified"):
-            by_block = False
-        by_block = by_block and (config.prompt_token or not drafts)
+        unified = config.kv != "grouped" or config.batching == "unified"
+        by_block = memory.layout == "paged" and (not drafts or (unified and config.prompt_token))
         if config.admission == "full" or (drafts and not by_block):
             admitting = Reserved(memory, config.draft_reach)
         growing = memory if by_block and admitting is memory else None
@@ -48,7 +46,9 @@ class ContinuousBatching(SchedulerBase):
         if drafts:
             from servetwin.policies.drafted_decodes import DraftedDecodes
 
-            decodes = DraftedDecodes(1 + drafts, growing, memory.block_tokens, config.draft_slots)
+            decodes = DraftedDecodes(
+                1 + drafts, growing, memory.block_tokens, config.draft_slots, config.decide_ahead
+            )
             decodes.prompt_token = config.prompt_token
         super().__init__(memory, config, admitting, decodes)
         self.joins = padded if config.budget_count == "padded" and joins is whole else joins

@@ -5,6 +5,7 @@ blocks chunk by chunk, so prompts and decodes compete for memory in that order t
 """
 
 from collections.abc import Reversible
+from math import inf
 from operator import attrgetter
 
 from servetwin.policies.batch import Batch
@@ -44,8 +45,8 @@ class UnifiedBatching(ContinuousBatching):
         self.drafts = config.draft_rows > 0
         self.paused = set[Sequence]()
         """Decodes with drafts that had no turn in the last step."""
-        self.pads = False
-        """Whether a newcomer of one row is padded to the rows of decodes (``padding``)."""
+        self.pads_from: float = inf
+        """Computed tokens from which a newcomer is padded to the rows of decodes (``padding``)."""
         self.takes_turns: bool = memory.shares_prefixes and getattr(memory, "gives_back", False)
         """Whether it matters in which order running sequences give blocks back."""
         self.names_answers = False
@@ -94,7 +95,7 @@ class UnifiedBatching(ContinuousBatching):
             if first < max([seq.admission_number for seq in decodes]):
                 return False
         left = self.budget - decodes.rows * decodes.size
-        each = self.memory.block_tokens + decodes.reach - 1
+        each = self.memory.block_tokens + decodes.reach + decodes.rows - 2
         most_tokens = left + each * (decodes.size + len(prompts))
         if left >= 0 and most_tokens * self.growing_groups <= self.memory.free_tokens():
             return True  # each of them begins a block
@@ -102,11 +103,15 @@ class UnifiedBatching(ContinuousBatching):
         for seq in prompts:
             tokens = self.rows_of(seq, left)
             left -= tokens
-            ends.append((seq, seq.base_computed_tokens + tokens + self.config.draft_slots))
+            ends.append((seq, self.end_of(seq, tokens)))
         return memory.has_room(decodes, ends)
 
     def settle(self) -> None:
         """Learn what came of the steps that have run: here, ``complete`` has done so."""
+
+    def end_of(self, seq: Sequence, rows: int) -> int:
+        """Return the positions that ``rows`` of a running sequence need."""
+        return seq.base_computed_tokens + rows + self.config.draft_slots
 
     def rows_of(self, seq: Sequence, left: int) -> int:
         """Return the rows of a running sequence outside the lockstep, at most ``left``."""
@@ -124,7 +129,7 @@ class UnifiedBatching(ContinuousBatching):
     def commit(self, seq: Sequence, end: int) -> None:
         """Let others find what the step fills up to position ``end``."""
         if self.memory.shares_prefixes:
-            self.memory.commit(seq, end)
+            self.memory.commit(seq, min(end, seq.total_tokens))
 
     def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
@@ -132,7 +137,7 @@ class UnifiedBatching(ContinuousBatching):
         A sequence that is its own victim ends the step for the sequences behind it. Returns the
         rows that are left.
         """
-        running, decodes, slots = self.prompts, self.decodes, self.config.draft_slots
+        running, decodes = self.prompts, self.decodes
         if self.names_answers:
             self.commit_answers(0)
         drafting = set(decodes) if self.drafts else set()
@@ -145,7 +150,6 @@ class UnifiedBatching(ContinuousBatching):
         left = self.budget
         while len(rows) < len(running) and left > 0:
             seq = running[len(rows)]
-            computed = seq.base_computed_tokens
             if seq in coming:
                 tokens = decodes.rows
                 coming.remove(seq)
@@ -153,15 +157,14 @@ class UnifiedBatching(ContinuousBatching):
                 kept = len(coming) * decodes.rows
                 tokens = self.rows_of(seq, left - kept if kept < left else 0)
             victim: Sequence | None = None
-            while victim is not seq and not memory.extend(seq, computed + tokens + slots):
+            while victim is not seq and not memory.extend(seq, self.end_of(seq, tokens)):
                 victim = self.victim(running, decodes)
                 self.preempt(victim, batch)
                 left += rows.pop(victim, 0)
                 coming.discard(victim)
             if victim is seq:
                 break
-            end = computed + tokens
-            self.commit(seq, min(end, seq.total_tokens) if drafting else end)
+            self.commit(seq, seq.base_computed_tokens + tokens)
             rows[seq] = tokens
             left -= tokens
         for seq, tokens in rows.items():
@@ -194,7 +197,7 @@ class UnifiedBatching(ContinuousBatching):
     def reserve(self, seq: Sequence, cached: int, left: int) -> bool:
         """Take memory for the first chunk; False without room for it, or for the whole prompt."""
         total = seq.prompt_tokens + seq.base_generated_tokens
-        padding = self.padding(seq, cached) if self.pads else 0
+        padding = self.padding(seq, cached)
         if padding >= left:
             return False
         if self.gated_memory is None:
@@ -205,9 +208,10 @@ class UnifiedBatching(ContinuousBatching):
 
     def admit(self, batch: Batch, left: int, now_s: float) -> None:
         """Admit what waits, as far as slots, the rows left of the budget and memory allow."""
-        self.pads = self.drafts and not batch.chunks
+        if self.drafts and all(entry.seq.finished for entry in batch.chunks):
+            self.pads_from = 0 if self.decodes.size or batch.chunks else 1
         super().admit(batch, left, now_s)
-        self.pads = False
+        self.pads_from = inf
 
     def padding(self, seq: Sequence, computed: int) -> int:
         """Return the rows that are computed in vain beside the one that a newcomer lacks.
@@ -215,8 +219,8 @@ class UnifiedBatching(ContinuousBatching):
         So that all rows of a step without prompts are as many for each sequence (CUDA graphs).
         """
         drafts = self.config.draft_rows
-        alone = self.decodes.size == 0 and computed == 0
-        if alone or computed + 1 < seq.prompt_tokens + seq.base_generated_tokens:
+        rows = seq.prompt_tokens + seq.base_generated_tokens - computed
+        if computed < self.pads_from or rows > 1:
             return 0
         return drafts if computed + drafts + 2 <= self.config.max_model_len else 0
 
@@ -225,10 +229,10 @@ class UnifiedBatching(ContinuousBatching):
         if left <= 0:
             return 0
         tokens = self.rows_of(seq, left)
-        padding = self.padding(seq, seq.base_computed_tokens) if self.pads else 0
+        padding = self.padding(seq, seq.base_computed_tokens)
         end = seq.base_computed_tokens + tokens
         if self.gated_memory is not None:
-            room = self.gated_memory.extend(seq, end + padding + self.config.draft_slots)
+            room = self.gated_memory.extend(seq, self.end_of(seq, tokens + padding))
             assert room, "there was room for every running sequence"
         self.commit(seq, end)
         self.add_rows(batch, seq, tokens)

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from tests.conformance.cost import Cost, cost
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
-from tests.conformance.random_workloads import with_drafts
 from tests.conformance.workload import Step, Workload
 
 
@@ -47,22 +46,12 @@ def _states(workload: Workload) -> Workload:
     return replace(workload, groups="full,state", prefix_cache=True, blocks=blocks, watermark=0.0)
 
 
-def _drafts_ahead(workload: Workload) -> Workload:
-    """Let decodes verify drafts where vLLM decides ahead."""
-    return replace(with_drafts(workload), decide_ahead=True)
-
-
 DESIGNS = [
     Design(
         "the watermark counts vLLM's own spare block", "KVCacheManager.__init__", _watermark
     ),
     Design(
         "an abort takes its row out of the next step", "EngineCore.abort_requests", _aborts, True
-    ),
-    Design(
-        "decodes that verify drafts are decided in step (vLLM: ahead, with dead passes at the end, "
-        "and room for the drafts of two passes)",
-        "AsyncScheduler._update_after_schedule", _drafts_ahead,
     ),
     Design(
         "no chunk is cut where a state is kept (in blocks of 16 tokens; those of real hybrids have "

@@ -1,9 +1,10 @@
 """Our policies behind the same interface as the schedulers that they are compared with."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
-from servetwin.policies.batch import ScheduledSequence
+import numpy as np
+
 from servetwin.policies.block_keys import token_keys
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
@@ -36,7 +37,7 @@ def policies_of(workload: Workload) -> PolicyConfig:
         queued_tokens_limit=workload.queued_tokens,
         watermark=workload.watermark,
         chunk_prompts=workload.chunk_prompts,
-        decide_ahead=workload.decide_ahead and not workload.draft_rows,
+        decide_ahead=workload.decide_ahead,
         draft_rows=workload.draft_rows,
         draft_slots=workload.draft_slots,
     )
@@ -49,9 +50,9 @@ class _HangingUp(DecidedAhead):
         super().__init__(MEMORIES.build(config.kv, config), config)
         self._hang_up = hang_up
 
-    def settle(self, arrived: int | None = None, ran: Iterable[ScheduledSequence] = ()) -> None:
+    def settle(self, arrived: int | None = None) -> None:
         """Settle, and let clients hang up before another step is decided."""
-        super().settle(arrived, ran)
+        super().settle(arrived)
         if arrived is None:
             self._hang_up()
 
@@ -69,7 +70,11 @@ class _HangingUp(DecidedAhead):
 class OwnServer:
     """The scheduler of a workload, and a model that answers at once."""
 
-    def __init__(self, config: PolicyConfig, aborts_at_once: bool = False) -> None:
+    def __init__(
+        self, config: PolicyConfig, aborts_at_once: bool = False, foreseen: bool = False
+    ) -> None:
+        self._foreseen = foreseen
+        """Whether the scheduler knows of every pass to come what comes out, as in a simulation."""
         self._aborts_late = config.decide_ahead and not aborts_at_once
         self._scheduler: Scheduler = (
             _HangingUp(config, self._abort) if self._aborts_late else build_scheduler(config)
@@ -106,7 +111,7 @@ class OwnServer:
             return None
         scheduled = {e.seq.output_id: [e.start, e.rows] for e in batch.entries}
         if isinstance(batch.lockstep, DraftedDecodes):
-            _verify(batch.lockstep)
+            (_foresee if self._foreseen else _verify)(batch.lockstep)
         preempted = sorted(seq.output_id for seq in batch.preempted)
         ended = {seq.request_id for seq in self._scheduler.complete(batch)}
         finished = sorted(ended.difference(self._abort()))
@@ -125,3 +130,13 @@ def _verify(decodes: DraftedDecodes) -> None:
     for seq in decodes:
         right = accepted(seq.output_id, seq.generated_tokens, decodes.rows - 1)
         decodes.gained(seq, 1 + right)
+
+
+def _foresee(decodes: DraftedDecodes) -> None:
+    """Say what comes out of all passes of each decode that joined."""
+    for seq in tuple(decodes.unjudged):
+        known = [seq.generated_tokens]
+        while known[-1] < seq.max_tokens:
+            right = accepted(seq.output_id, known[-1], decodes.rows - 1)
+            known.append(known[-1] + 1 + right)
+        decodes.set_schedule(seq, np.array(known) - known[0])

@@ -54,8 +54,8 @@ def random_workload(seed: int, groups: str | None = None) -> Workload:
     )
 
 
-def with_drafts(workload: Workload) -> Workload:
-    """Return the workload whose decodes verify drafts, in step.
+def with_drafts(workload: Workload, ahead: bool = False) -> Workload:
+    """Return the workload whose decodes verify drafts, in step or decided ``ahead``.
 
     No answer ends where the model does, and every step feeds all sequences. Beside a prefix cache
     each prompt has one answer: of the equal blocks of equal answers, vLLM may find an older copy.
@@ -75,7 +75,7 @@ def with_drafts(workload: Workload) -> Workload:
         requests = [replace(asked, n=1) for asked in requests]
     return replace(
         workload, blocks=blocks, token_budget=budget, max_model_len=max_model_len,
-        long_prefill_tokens=max(long, 1 + drafts) if long else 0, decide_ahead=False,
+        long_prefill_tokens=max(long, 1 + drafts) if long else 0, decide_ahead=ahead,
         draft_rows=drafts, draft_slots=slots, requests=requests,
     )  # fmt: skip
 

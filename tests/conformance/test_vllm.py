@@ -35,11 +35,13 @@ def test_decisions_are_those_that_vllm_made() -> None:
         assert digest(own_steps(int(seed))) == recorded, f"workload {seed}"
 
 
-def test_drafts_are_verified_as_by_vllm() -> None:
-    assert len(RECORDED["drafts"]) >= 25
-    for seed, recorded in RECORDED["drafts"].items():
-        workload = with_drafts(random_workload(int(seed)))
-        steps = drive(workload, OwnServer(policies_of(workload)))
+@pytest.mark.parametrize("mode", ["drafts", "drafts_ahead"])
+@pytest.mark.parametrize("foreseen", [True, False])
+def test_drafts_are_verified_as_by_vllm(mode: str, foreseen: bool) -> None:
+    assert len(RECORDED[mode]) >= 25
+    for seed, recorded in RECORDED[mode].items():
+        workload = with_drafts(random_workload(int(seed)), ahead=mode == "drafts_ahead")
+        steps = drive(workload, OwnServer(policies_of(workload), foreseen=foreseen))
         assert digest(steps) == recorded, f"workload {seed} with drafts"
 
 
@@ -59,10 +61,10 @@ def test_a_few_workloads_with_vllm_itself() -> None:
     if subprocess.run([PYTHON, "-c", "import vllm.v1.core.sched"], capture_output=True).returncode:
         pytest.skip(f"{INTERPRETER}: {PYTHON} has no vllm")
     with started_vllm(PYTHON) as vllm:
-        for seed in (0, 2, 4, 12, 15, 29):
+        for seed in (0, 2, 4, 12, 15, 20, 29):
             workload = random_workload(seed)
             if seed > BUSY:
-                workload = with_drafts(workload)
+                workload = with_drafts(workload, ahead=seed % 2 == 0)
             found = compared(workload, vllm.steps(workload))
             assert found.difference is None, found.line()
             assert found.steps > 100

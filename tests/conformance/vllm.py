@@ -107,18 +107,20 @@ def main(
     first: int = 0,
     python: Annotated[str, typer.Option(envvar=INTERPRETER)] = sys.executable,
     record: Path | None = None,
-    drafts: bool = False,
+    drafts: Annotated[bool, typer.Option(help="Of speculation.")] = False,
+    drafts_ahead: Annotated[bool, typer.Option(help="Of speculation, decided ahead.")] = False,
     evidence: Path | None = None,
 ) -> None:
-    """Compare so many random workloads, from seed FIRST on; with DRAFTS, of speculation."""
+    """Compare so many random workloads, from seed FIRST on."""
+    mode = "drafts_ahead" if drafts_ahead else "drafts" if drafts else "decisions"
     found = list[Comparison]()
     differences = list[dict[str, str]]()
     digests: dict[str, str] = {}
     with started_vllm(python) as vllm:
         for seed in range(first, first + workloads):
             workload = random_workload(seed)
-            if drafts:
-                workload = with_drafts(workload)
+            if mode != "decisions":
+                workload = with_drafts(workload, drafts_ahead)
             theirs = vllm.steps(workload)
             digests[str(seed)] = digest(theirs)
             found.append(compared(workload, theirs))
@@ -130,24 +132,21 @@ def main(
         some = [random_workload(seed) for seed in range(first, first + min(workloads, 30))]
         designs = (
             [size(design, some, vllm.steps) for design in DESIGNS]
-            if evidence and not drafts
+            if evidence and mode == "decisions"
             else []
         )
     if record:
         recorded = json.loads(record.read_text()) if record.exists() else {}
-        recorded |= {"vllm": vllm.version, "drafts" if drafts else "decisions": digests}
+        recorded |= {"vllm": vllm.version, mode: digests}
         record.write_text(json.dumps(recorded, indent=1) + "\n")
     if evidence:
         versions = json.loads(evidence.read_text()) if evidence.exists() else {}
         seeds = f"{first} to {first + workloads - 1}"
         kept = versions.setdefault(vllm.version, {})
-        if drafts:
-            kept |= {"drafts": [*by_mode(found)], "draft_seeds": seeds}
-        else:
-            kept |= {
-                "date": date.today().isoformat(), "seeds": seeds, "rows": [*by_mode(found)],
-                "differences": differences, "designs": designs,
-            }  # fmt: skip
+        kept[mode] = {
+            "date": date.today().isoformat(), "seeds": seeds, "rows": [*by_mode(found)],
+            "differences": differences, "designs": designs,
+        }  # fmt: skip
         evidence.write_text(json.dumps(versions, indent=1) + "\n")
     typer.echo(f"vLLM {vllm.version}")
     typer.echo("\n".join(by_mode(found)))

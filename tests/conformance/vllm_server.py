@@ -64,6 +64,7 @@ class VllmServer:
         self._scheduler = _scheduler(workload, model)
         self._hasher = get_request_block_hasher(BLOCK_TOKENS, _HASH)
         self._answers: dict[str, list[int]] = {}
+        self._requests: dict[str, Request] = {}
         self._batches: deque[_Batch] = deque()
         """Decided, not completed yet: the one that runs and, where it decides ahead, the next."""
         self._most_batches = 1 + workload.decide_ahead
@@ -98,6 +99,7 @@ class VllmServer:
             self._frontend.request_states[name] = SimpleNamespace(
                 prompt_len=len(asked.prompt), is_prefilling=True
             )
+            self._requests[name] = request
             self._scheduler.add_request(request)
 
     def abort(self, name: str) -> None:
@@ -151,6 +153,8 @@ class VllmServer:
         drafted = batch.decided.scheduled_spec_decode_tokens
         tokens = [self._next_tokens(name, batch, drafted.get(name, [])) for name in names]
         indices = {name: index for index, name in enumerate(names)}
+        for name, entry in batch.entries.items():  # where it begins, whatever came of the last pass
+            entry[0] = min(entry[0], self._requests[name].num_tokens - 1)
         output = ModelRunnerOutput(req_ids=names, req_id_to_index=indices, sampled_token_ids=tokens)
         answers = self._scheduler.update_from_output(batch.decided, output)
         if self._drafts and names and self._most_batches == 1:

@@ -178,7 +178,8 @@ def test_a_setting_may_be_at_its_bound(least: dict[str, Any]) -> None:
         ({"draft_rows": 1, "recompute": "computed"}, "recompute"),
         ({"draft_rows": 3, "batching": "unified", "long_prefill_tokens": 3}, "long_prefill_tokens"),
         (
-            {"draft_rows": 1, "batching": "unified", "queue_samples": True, "decide_ahead": True},
+            {"draft_rows": 1, "prompt_token": False, "batching": "unified"}
+            | {"queue_samples": True, "decide_ahead": True},
             "decide_ahead",
         ),
         ({"decodes_between_prefills": -1}, "decodes_between_prefills"),

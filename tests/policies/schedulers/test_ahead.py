@@ -6,7 +6,7 @@ import pytest
 
 from servetwin.policies.protocols import Scheduler
 from servetwin.workloads.errors import PolicyError
-from tests.support.scheduler_steps import added, scheduler_of, sequence, step, steps
+from tests.support.scheduler_steps import added, line, scheduler_of, sequence, step, steps
 
 
 def ahead(**settings: Any) -> Scheduler:
@@ -30,6 +30,25 @@ def test_a_request_is_seen_by_the_decision_after_the_next() -> None:
     added(scheduler, sequence("b", 4, 9))
     assert scheduler.load()[:2] == (1, 1)
     assert steps(scheduler, 2) == ["a@4+1", "a@5+1 b@0+4"]
+
+
+@pytest.mark.parametrize(
+    ("right", "lines"),
+    [(2, ["a@0+4", "a@4+3", "a@7+0~3"]), (1, ["a@0+4", "a@4+3", "a@6+3"])],
+)
+def test_a_pass_ahead_takes_all_of_the_one_before_to_be_right(right: int, lines: list[str]) -> None:
+    """It has room for the rows of both; it is in vain if the end could not be foreseen."""
+    scheduler = ahead(draft_rows=2)
+    decodes = scheduler.decodes  # type: ignore[attr-defined]
+    added(scheduler, sequence("a", 4, 4))
+    found = []
+    while (batch := scheduler.schedule(0.0)) is not None:
+        found.append((line(batch), scheduler.load()[2]))
+        for seq in decodes:
+            decodes.gained(seq, 1 + right)
+        scheduler.complete(batch)
+    assert found == [*zip(lines, [60, 56, 52], strict=True)]
+    assert scheduler.load() == (0, 0, 64)
 
 
 def test_queued_samples_take_slots_of_their_own() -> None:

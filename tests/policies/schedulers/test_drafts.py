@@ -204,7 +204,7 @@ def drafting(draw: st.DrawFn, most: int = 5, least: int = 1) -> PolicyConfig:
         token_budget=max(config.token_budget, needed),
         prompt_token=not blocks,
         long_prefill_tokens=max(long, 1 + drafts) if long else 0,
-        decide_ahead=False,
+        decide_ahead=config.decide_ahead and not blocks,
         decode_needs_free_block=False,
         recompute="all",
     )
