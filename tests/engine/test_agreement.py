@@ -64,6 +64,7 @@ OTHER_RULES = {
     ),
     "packed": PolicyConfig("static", padding=False),
     "newcomers": PolicyConfig("insertion", kv="contiguous", pad_newcomers=True),
+    "ahead": PolicyConfig("unified", prefix_cache=True, queue_samples=True, decide_ahead=True),
 }
 """Rules of particular servers, with the sizes of ``SMALL``."""
 SIZES = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "token_budget", "wait_limit_s")
@@ -78,11 +79,13 @@ DRAFTED = {
     "tree, prefix cache": (TREE, True),
     "unified chain": (CHAIN_OF_TWO, False),
     "unified tree, prefix cache": (TREE, True),
+    "unified chain ahead, prefix cache": (CHAIN_OF_TWO, True),
 }
 for name, (drafts, cached) in DRAFTED.items():
     batching = "unified" if name.startswith("unified") else "continuous"
-    base = replace(SMALL, batching=batching, prefix_cache=cached)
-    POLICIES.append(base.with_drafts(drafts.tree.drafts))
+    base = replace(SMALL, batching=batching, prefix_cache=cached, queue_samples="ahead" in name)
+    drafted = base.with_drafts(drafts.tree.drafts)
+    POLICIES.append(replace(drafted, decide_ahead="ahead" in name))
 IDS = [f"{c.name}-{c.reservation}" for c in POLICIES[: -len(OTHER_RULES) - len(DRAFTED)]] + [
     *OTHER_RULES,
     *DRAFTED,
