@@ -177,7 +177,7 @@ def main() -> None:
 
 def version_line() -> str:
     """Return the name, the version, and whether the core is compiled."""
-    from servetwin.workloads.program.version import own_version
+    from servetwin.workloads.program.package import own_version
 
     return f"servetwin {own_version()} ({'compiled' if is_compiled() else 'pure Python'})"
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from servetwin.engine.checkpoint.find_model import find_model
 from servetwin.engine.core.messages import FinishReason, Refused, RequestFailed, TokenEvent
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenLogprobs
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.engine.text.text_stream import OutputText
 from servetwin.engine.text.tokenizer import Chat, Message

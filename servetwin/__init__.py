@@ -82,7 +82,7 @@ def __getattr__(name: str) -> object:
         globals()[name] = getattr(import_module(f"servetwin.{module}"), attribute)
         return globals()[name]
     if name == "__version__":
-        return import_module("servetwin.workloads.program.version").own_version()
+        return import_module("servetwin.workloads.program.package").own_version()
     folders = ("app", "engine", "loadtest", "policies", "sim", "workloads")
     imported = sys._getframe(1).f_globals.get("__name__") == "importlib._bootstrap"
     if name.startswith("_") or name in folders:

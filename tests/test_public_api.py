@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import servetwin
-from servetwin.workloads.program.version import own_version
+from servetwin.workloads.program.package import own_version
 
 
 def test_a_public_name_is_imported_when_it_is_used() -> None:

@@ -73,3 +73,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) 
     if near := get_close_matches(name, names, n=1):
         return f"did you mean {near[0]!r}?"
     return f"known are {', '.join(names)}" if otherwise is None else otherwise
+
+
+def require_name(
+    name: str,
+    known: Iterable[str],
+    unknown: str,
+    error: type[ServetwinError],
+    otherwise: str | None = None,
+) -> None:
+    """Raise ``error`` for a name that is not known: ``unknown``, the name, and a hint."""
+    names = list(known)
+    if name not in names:
+        raise error(f"{unknown} {name!r}; {did_you_mean(name, names, otherwise)}")

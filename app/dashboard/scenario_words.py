@@ -20,7 +20,7 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS, RooflineServer
 from servetwin.sim.step_times.server_model import ServerModel
-from servetwin.workloads.statistics.prefix_reuse import why_no_hits
+from servetwin.workloads.statistics.statistics import why_no_hits
 from servetwin.workloads.trace import Trace
 
 _WITHOUT_BUDGET = ("static", "insertion")

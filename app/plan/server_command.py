@@ -11,8 +11,7 @@ from servetwin.app.words import asset
 from servetwin.sim.catalogue.hub_names import hub_models, plain_name
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
-from servetwin.sim.catalogue.servers.flags import Flags
-from servetwin.sim.catalogue.servers.settings import layout_roles
+from servetwin.sim.catalogue.servers.settings import Flags, layout_roles
 from servetwin.workloads.errors import PolicyError
 
 _STARTS = {"vllm": "vllm serve", "sglang": "python3 -m sglang.launch_server --model-path"}

@@ -9,7 +9,7 @@ from typing import Any
 from servetwin.app.words import asset_table, origin_shares
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.workloads.generators.generate import SOURCE as GENERATED
-from servetwin.workloads.program.version import own_version
+from servetwin.workloads.program.package import own_version
 from servetwin.workloads.rows import counted
 
 WARN_ABOVE = 0.001

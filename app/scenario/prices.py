@@ -7,11 +7,11 @@ from typing import Any
 
 from servetwin.app.scenario.options.groups import as_number
 from servetwin.sim.catalogue.catalogue import find_hardware
-from servetwin.sim.catalogue.entry import shipped_json
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, require_name
+from servetwin.workloads.program.package import shipped_json
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
-LISTED: dict[str, Any] = shipped_json("catalogue/prices.json")
+LISTED: dict[str, Any] = shipped_json("sim/catalogue/prices.json")
 """List prices ``per_hour`` by device, what they are (``about``), and the ``usual`` devices."""
 
 
@@ -36,13 +36,11 @@ class Prices:
         listed = LISTED["per_hour"] if self.others is None else {}
         return replace(self, by_device={**listed, **mine})
 
-    def require_known(self, devices: Iterable[str], where: str) -> None:
+    def require_name(self, devices: Iterable[str], where: str) -> None:
         """Raise ``PolicyError`` for the price of a device that no candidate has."""
-        names = sorted(set(devices))
         for name in self.by_device:
-            if name not in names:
-                hint = did_you_mean(name, names)
-                raise PolicyError(f"{where}: no candidate runs on {name!r}; {hint}")
+            known = sorted(set(devices))
+            require_name(name, known, f"{where}: no candidate runs on", PolicyError)
 
 
 def parse_prices(text: str, where: str) -> Prices:

@@ -141,7 +141,7 @@ def prefix_note(config: PolicyConfig, trace: "Trace | StreamedTrace") -> str | N
 
     Of a streamed trace only the rows that are read are known.
     """
-    from servetwin.workloads.statistics.prefix_reuse import why_no_hits
+    from servetwin.workloads.statistics.statistics import why_no_hits
 
     why = why_no_hits(trace) if config.prefix_cache and isinstance(trace, Trace) else None
     if why is None or not isinstance(trace, Trace):

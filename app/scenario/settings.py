@@ -8,7 +8,7 @@ from servetwin.app.scenario.options.groups import MOST_NUMBER
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS, Preset, find_preset
 from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.key_values import key_value
 from servetwin.workloads.plugins import Registry
 
@@ -133,8 +133,7 @@ def _preset(name: str, where: str) -> Preset:
 def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
     """Return a key of ``known`` and its value, of the type that ``known`` has for it."""
     key, value = key_value(text, where)
-    if key not in known:
-        raise PolicyError(f"{where}: unknown setting {key!r}; {did_you_mean(key, known)}")
+    require_name(key, known, f"{where}: unknown setting", PolicyError)
     kinds = _kinds(known[key])
     try:
         return key, _convert(value, kinds)

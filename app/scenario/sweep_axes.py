@@ -21,7 +21,7 @@ from servetwin.sim.catalogue.servers import read_server
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.server_model import load_server
 from servetwin.sim.techniques.registry import find_technique
-from servetwin.workloads.errors import PolicyError, ServetwinError, did_you_mean
+from servetwin.workloads.errors import PolicyError, ServetwinError, require_name
 from servetwin.workloads.key_values import key_value
 from servetwin.workloads.trace import Trace
 
@@ -75,8 +75,7 @@ def parse_axis(text: str) -> Axis:
     values = tuple(value.strip() for value in listed.split(","))
     if not all(values):
         raise PolicyError(f"--vary: {text!r} is not {_FORM}")
-    if key not in _KEYS:
-        raise PolicyError(f"--vary: unknown setting {key!r}; {did_you_mean(key, _KEYS)}")
+    require_name(key, _KEYS, "--vary: unknown setting", PolicyError)
     if len(set(values)) < len(values):
         raise PolicyError(f"--vary: {text!r} names a value twice")
     for value in values:

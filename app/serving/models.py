@@ -5,8 +5,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from servetwin.engine.drafting.drafts import Drafts
-from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig
-from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig
 from servetwin.sim.catalogue.layers import (
     Attention,
     Dense,

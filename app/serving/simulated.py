@@ -13,8 +13,8 @@ from servetwin.engine.core.core import CoreClock, EngineCore, StepLog
 from servetwin.engine.core.messages import RequestFailed, TokenEvent
 from servetwin.engine.core.step_log import StepLogFile, core_facts
 from servetwin.engine.models.model_config import PRESETS
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import NewToken
 from servetwin.engine.text.byte_tokenizer import FIRST_WORD_ID
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler

@@ -8,7 +8,7 @@ from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.endpoint_limits import with_an_output
-from servetwin.loadtest.report.prompt_cache import prompt_cache
+from servetwin.loadtest.report.load_notes import prompt_cache
 from servetwin.loadtest.report.server_metrics import ServerWatch, save_server_metrics
 from servetwin.loadtest.report.token_counts import counted_prompts, prompt_lengths_note
 from servetwin.loadtest.run.client import OnProgress, Progress, run_load_test

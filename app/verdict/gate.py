@@ -26,7 +26,7 @@ from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, va
 from servetwin.app.verdict.same_load import broke_off, endpoint_differences, require_same_load
 from servetwin.sim.records.metrics import figure, measured
 from servetwin.sim.records.run import Run, RunKind
-from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.errors import LoadTestError, require_name
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
@@ -103,8 +103,7 @@ def parse_limits(text: str, where: str = "--allow") -> dict[str, float]:
     limits = {}
     form = "METRIC=SHARE; write for example tpot=5%,ttft.p90=10%"
     for name, share in key_values(text, where, LoadTestError, form).items():
-        if name not in _SHORT:
-            raise LoadTestError(f"{where}: unknown metric {name!r}; {did_you_mean(name, _SHORT)}")
+        require_name(name, _SHORT, f"{where}: unknown metric", LoadTestError)
         try:
             limit = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
         except ValueError:

@@ -35,7 +35,7 @@ from servetwin.app.verdict.intervals import (
     ratio_interval,
     variance_within,
 )
-from servetwin.app.verdict.measured_facts import MeasuredFacts, measured_facts
+from servetwin.app.verdict.measured_facts import MeasuredFacts, as_sent, measured_facts
 from servetwin.app.verdict.observed_steps import (
     BLOCK_S,
     STEP_KINDS,
@@ -44,7 +44,6 @@ from servetwin.app.verdict.observed_steps import (
     observed_pace,
     steps_frame,
 )
-from servetwin.app.verdict.resimulate import as_sent
 from servetwin.app.verdict.whole_forecast import WholeForecast
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.step_record import StepRecord, timed_steps

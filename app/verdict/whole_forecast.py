@@ -8,8 +8,7 @@ from typing import Any, Self
 import pandas as pd
 
 from servetwin.app.verdict.claims import MetricComparison
-from servetwin.app.verdict.measured_facts import MeasuredFacts
-from servetwin.app.verdict.resimulate import as_sent
+from servetwin.app.verdict.measured_facts import MeasuredFacts, as_sent
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import mean_latencies

@@ -5,21 +5,18 @@ the values that change nothing; ``flags`` are keys that set fields of the model,
 always set; ``windows`` says which layers may have one, ``experts`` which keys describe them.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject, shortened, shown
 from servetwin.engine.checkpoint.rope_parameters import rope_scaling, rope_theta
-from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig
-from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.program.package import shipped_json
 
-_FILE = resources.files("servetwin.engine").joinpath("checkpoint/architectures.json")
-ARCHITECTURES: dict[str, dict[str, Any]] = json.loads(_FILE.read_text("utf-8"))
+ARCHITECTURES: dict[str, dict[str, Any]] = shipped_json("engine/checkpoint/architectures.json")
 CONFIG_FILE = "config.json"
 _MOST_LAYERS = 10_000
 _MOST_EXPERTS = 4_096

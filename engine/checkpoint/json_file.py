@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.program.package import shipped_json
 
-_FILE = resources.files("servetwin.engine").joinpath("checkpoint/known_keys.json")
-KNOWN_KEYS: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+KNOWN_KEYS: dict[str, Any] = shipped_json("engine/checkpoint/known_keys.json")
 """Keys that change what is computed, with the values that do not (the first one is proposed), and
 the keys of the types of rotary positions.
 """

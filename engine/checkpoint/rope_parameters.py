@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject, shown
-from servetwin.engine.models.layer_config import RopeScaling, yarn_magnitude
+from servetwin.engine.models.model_config import RopeScaling, yarn_magnitude
 from servetwin.workloads.errors import EngineError
 
 _KEYS: dict[str, list[str]] = KNOWN_KEYS["rope types"]

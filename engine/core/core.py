@@ -28,9 +28,8 @@ from servetwin.engine.core.step_isolation import (
     StepResult,
 )
 from servetwin.engine.core.timekeeper import Since, Timekeeper
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
-from servetwin.engine.sampling.token_state import token_state
+from servetwin.engine.sampling.token_state import NewToken, token_state
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.text_stream import TextStream
 from servetwin.engine.text.tokenizer import Tokenizer

@@ -2,8 +2,8 @@
 
 from typing import Any, Literal, NamedTuple
 
-from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenLogprobs
 from servetwin.workloads.errors import ServetwinError
 
 FinishReason = Literal["stop", "length"]

@@ -1,17 +1,15 @@
 """Prometheus metrics, under vLLM's names and buckets, so that existing dashboards read them."""
 
-import json
 from dataclasses import dataclass, field
-from importlib import resources
 from time import monotonic
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from servetwin.engine.core.messages import CoreStats, TokenEvent
+from servetwin.workloads.program.package import shipped_json
 
-_FILE = resources.files("servetwin.engine").joinpath("core/metrics.json")
-_METRICS: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+_METRICS: dict[str, Any] = shipped_json("engine/core/metrics.json")
 """By kind and name of ours: name, text and buckets of the metrics."""
 
 

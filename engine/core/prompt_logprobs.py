@@ -6,9 +6,8 @@ from collections.abc import Sequence as Listed
 from torch import Tensor
 
 from servetwin.engine.core.step_input import Share
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampler import token_logprobs
-from servetwin.engine.sampling.token_state import TokenState
+from servetwin.engine.sampling.token_state import NewToken, TokenState
 from servetwin.policies.sequence import Sequence
 
 _ROWS = 128

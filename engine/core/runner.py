@@ -35,9 +35,8 @@ from servetwin.engine.models.tensor_layout import parameters
 from servetwin.engine.models.weights import LoadWeights, Weights, random_weights
 from servetwin.engine.parallel.shards import shard_config, shard_weights
 from servetwin.engine.sampling.distribution import argmax
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampler import new_tokens
-from servetwin.engine.sampling.token_state import TokenState
+from servetwin.engine.sampling.token_state import NewToken, TokenState
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence

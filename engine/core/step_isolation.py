@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from traceback import clear_frames, format_exception
 from typing import Any, Protocol
 
-from servetwin.engine.sampling.logprobs import NewToken
+from servetwin.engine.sampling.token_state import NewToken
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import CachingMemory, KVMemory, Scheduler
 from servetwin.policies.sequence import Sequence

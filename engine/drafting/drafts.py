@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from servetwin.engine.drafting.draft_tree import DraftTree
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.workloads.errors import EngineError, did_you_mean
+from servetwin.workloads.errors import EngineError, require_name
 
 Drafter = Literal["none", "model", "layers", "n-gram"]
 DRAFTERS = get_args(Drafter)
@@ -38,10 +38,7 @@ class Drafts:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
-        if self.drafter not in DRAFTERS:
-            raise EngineError(
-                f"unknown drafter {self.drafter!r}; {did_you_mean(self.drafter, DRAFTERS)}"
-            )
+        require_name(self.drafter, DRAFTERS, "unknown drafter", EngineError)
         _require(all(width >= 1 for width in self.widths), "widths must be at least 1 each")
         _require(
             bool(self.widths) == (self.drafter != "none"),

@@ -33,9 +33,8 @@ from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.models.weights import LoadWeights, random_weights
 from servetwin.engine.sampling.distribution import argmax
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampler import draw, probabilities, token_logprobs
-from servetwin.engine.sampling.token_state import TokenState
+from servetwin.engine.sampling.token_state import NewToken, TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from servetwin.engine.core.messages import FinishReason, TokenEvent
-from servetwin.engine.sampling.logprobs import TokenLogprobs
+from servetwin.engine.sampling.token_state import TokenLogprobs
 from servetwin.engine.text.text_stream import TokenTexts
 
 LOWEST = -9999.0

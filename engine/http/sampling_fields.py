@@ -1,18 +1,16 @@
 """The fields of a body that say how tokens are chosen, and when an output ends."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from importlib import resources
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from servetwin.engine.http.api_errors import wrong_field
 from servetwin.engine.sampling.sampling_params import SamplingParams, temperature_problem
+from servetwin.workloads.program.package import shipped_json
 
-_FILE = resources.files("servetwin.engine").joinpath("http/fields.json")
-FIELDS: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+FIELDS: dict[str, Any] = shipped_json("engine/http/fields.json")
 """``expected``: what is right, by field, where the validator's own words say less. ``neutral``: the
 values of an unsupported field that change nothing; the first one is proposed. ``never``: fields
 without such a value, but null.

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.layer_config import ExpertConfig
 from servetwin.engine.models.linear import MakeLinear
+from servetwin.engine.models.model_config import ExpertConfig
 from servetwin.engine.models.operators import PLAIN, Operators
 from servetwin.engine.models.tensor_layout import CHOICE_BIAS
 from servetwin.engine.models.weights import LayerWeights

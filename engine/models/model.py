@@ -9,12 +9,11 @@ from torch import Tensor
 from servetwin.engine.attention.step_attention import Attend
 from servetwin.engine.kernels.choose_operators import operators_for
 from servetwin.engine.models.experts import Experts, FeedForward
-from servetwin.engine.models.latent_attention import LatentAttention
 from servetwin.engine.models.linear import MakeLinear, within
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.operators import Operators
 from servetwin.engine.models.rotary import RotaryTable
-from servetwin.engine.models.self_attention import SelfAttention
+from servetwin.engine.models.self_attention import LatentAttention, SelfAttention
 from servetwin.engine.models.weights import LayerWeights, Weights
 
 

@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.layer_config import RopeScaling
-from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import ModelConfig, RopeScaling
 
 
 class RotaryTable:

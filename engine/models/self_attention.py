@@ -1,4 +1,9 @@
-"""Attention of a layer with key heads for one, some or all of its query heads."""
+"""Attention of a layer: with key heads for one, some or all of its query heads, or with latents.
+
+Multi-head latent attention is that of DeepSeek-V2 (arXiv 2405.04434, section 2.1).
+"""
+
+import math
 
 import torch
 from torch import Tensor
@@ -9,6 +14,71 @@ from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.operators import PLAIN, Operators
 from servetwin.engine.models.weights import LayerWeights
 from servetwin.engine.native.linear import NativeLinear
+
+
+class LatentAttention:
+    """Attention over one latent and one rotated key per token, which are all that is stored.
+
+    The products that make keys and values of the latent are absorbed: queries are brought into
+    the latent space and sums of latents out of it, so that keys and values of heads never exist.
+    What is stored serves as key and as value; the rotated part of a value is thrown away.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: LayerWeights,
+        make_linear: MakeLinear,
+        operators: Operators = PLAIN,
+    ) -> None:
+        self._operators = operators
+        latent = config.latent
+        assert latent is not None
+        self._eps = latent.norm_eps
+        self._head_dim, self._rank = config.head_dim, latent.rank
+        self._plain_rotated = (config.head_dim - latent.rope_dim, latent.rope_dim)
+        self._stored = (latent.rank, latent.rope_dim)
+        self._query_norm = weights.get("query_norm")
+        """Of the latent that queries come from; None: they come from the hidden state."""
+        if self._query_norm is not None:
+            self._query_down = make_linear("query_down", weights["query_down"])
+        self._query = make_linear("query", weights["query"])
+        self._latent = make_linear("latent", weights["latent"])
+        self._latent_norm = weights["latent_norm"]
+        self._out = make_linear("attention_out", weights["attention_out"])
+        # Into the latent space [heads, plain width, rank], and out of it [heads, rank, width].
+        per_head = weights["latent_up"].view(config.heads, -1, latent.rank)
+        keys, values = per_head.split_with_sizes((self._plain_rotated[0], latent.value_dim), 1)
+        self._to_latent = keys.contiguous()
+        self._from_latent = values.transpose(1, 2).contiguous()
+        # Attention divides scores by the root of the stored width, and a head has its own.
+        scaling = config.rope_scaling.score_factor if config.rope_scaling else 1.0
+        self._query_factor = scaling * math.sqrt(config.key_dim / config.head_dim)
+
+    @property
+    def absorbed_bytes(self) -> int:
+        """Size of the weights that no product of ``make_linear`` has."""
+        return self._to_latent.nbytes + self._from_latent.nbytes
+
+    def __call__(self, layer: int, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+        """Map [rows, hidden size] to the same shape; the latent is stored on the way."""
+        latent, shared = self._latent(x).unsqueeze(1).split_with_sizes(self._stored, 2)
+        latent = self._operators.rms_norm(latent, self._latent_norm, self._eps)
+        keys = torch.cat((latent, self._operators.rotate(shared, cos, sin)), 2)
+        mixed = attend(layer, self._queries(x, cos, sin), keys, keys)
+        mixed = mixed.view(x.shape[0], -1, keys.shape[2])[:, :, : self._rank]
+        values = torch.bmm(mixed.transpose(0, 1), self._from_latent)
+        return self._out(values.transpose(0, 1).flatten(1))
+
+    def _queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return the queries in the space of what is stored: [rows, heads, rank + rope dim]."""
+        if self._query_norm is not None:
+            x = self._operators.rms_norm(self._query_down(x), self._query_norm, self._eps)
+        heads = self._query(x).view(x.shape[0], -1, self._head_dim)
+        plain, unrotated = heads.split_with_sizes(self._plain_rotated, 2)
+        in_latent = torch.bmm(plain.transpose(0, 1), self._to_latent).transpose(0, 1)
+        rotated = self._operators.rotate(unrotated, cos, sin)
+        return torch.cat((in_latent, rotated), 2) * self._query_factor
 
 
 class SelfAttention:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from servetwin.engine.models.device import to_device
 from servetwin.engine.sampling.distribution import adjust, argmax, distribution
-from servetwin.engine.sampling.logprobs import NewToken, TokenLogprobs
 from servetwin.engine.sampling.noise import exponentials, row_bits
-from servetwin.engine.sampling.token_state import SampledRow
+from servetwin.engine.sampling.token_state import NewToken, SampledRow, TokenLogprobs
 
 
 def sample(logits: Tensor, rows: Sequence[SampledRow]) -> Tensor:

@@ -1,13 +1,41 @@
-"""What an executor keeps of a sequence: tokens, and how the next is chosen. Free of torch."""
+"""What an executor keeps of a sequence: tokens, and how the next is chosen. Free of torch.
+
+Beside it, a new token, and the logarithms of probabilities at its place.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams, new_seed
+
+
+class TokenLogprobs(NamedTuple):
+    """Logarithms of probabilities at the place of one token.
+
+    They are of the logits as the model gave them (vLLM's ``raw_logprobs``).
+    """
+
+    chosen: float
+    """Of the token itself."""
+    top: tuple[tuple[int, float], ...] = ()
+    """(token, logprob) of the likeliest ones, the likeliest first."""
+
+
+class NewToken(NamedTuple):
+    """A token that was sampled, or drafted and accepted."""
+
+    token_id: int
+    drafted: int = 0
+    """Tokens drafted for the pass that this token begins."""
+    logprobs: TokenLogprobs | None = None
+    """Where the request wants them."""
+    prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    """Of the tokens of the prompt, with the first token where the request wants them."""
+
 
 Ints = NDArray[np.int64]
 

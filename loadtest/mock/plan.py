@@ -16,7 +16,7 @@ from servetwin.loadtest.mock.mock_answer import (
 )
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
 from servetwin.sim.catalogue.entry import Count, FrozenModel
-from servetwin.workloads.errors import MockError, did_you_mean
+from servetwin.workloads.errors import MockError, require_name
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings
 
@@ -92,9 +92,7 @@ def parse_fault(text: str, where: str = "--fault") -> Fault:
     Raises ``MockError`` naming ``where``, the part that is wrong and what is valid.
     """
     name, settings = split_settings(text)
-    if name not in FAULTS:
-        hint = did_you_mean(name, FAULTS, f"known are {', '.join(FAULTS)}")
-        raise MockError(f"{where}: unknown fault {name!r}; {hint}")
+    require_name(name, FAULTS, f"{where}: unknown fault", MockError)
     where = f"{where} {name}"
     return _build(FAULTS[name], key_values(settings, where, MockError), where)
 
@@ -106,10 +104,8 @@ def mock_plan(options: Mapping[str, Any]) -> MockPlan:
 
 def _build(kind: type[_Part], settings: Mapping[str, Any], where: str) -> _Part:
     for key in settings:
-        if key not in kind.model_fields:
-            takes = ", ".join(kind.model_fields) or "none"
-            hint = did_you_mean(str(key), kind.model_fields, f"known are {takes}")
-            raise MockError(f"{where}: unknown key {key!r}; {hint}")
+        others = f"known are {', '.join(kind.model_fields) or 'none'}"
+        require_name(str(key), kind.model_fields, f"{where}: unknown key", MockError, others)
     try:
         return kind(**settings)
     except ValidationError as error:

@@ -6,10 +6,8 @@ beside its unit (``{"value": 3, "unit": "ms"}``). A format is recognised by the 
 ``marks``. ``loadtest.recorded.nested`` takes the requests out of files that nest them.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import resources
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +23,7 @@ from servetwin.loadtest.recorded.nested import (
 from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
 from servetwin.sim.records.run import Run
 from servetwin.workloads.fields import integer, integer_list
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.rows import RowError
 
 
@@ -160,10 +159,9 @@ _ROWS = {
     "guidellm": guidellm_rows,
     "otel_spans": span_rows,
 }
-_FILE = resources.files("servetwin.loadtest").joinpath("recorded/formats.json")
 FORMATS = {
     name: Format(**described, rows=_ROWS.get(name, Rows))
-    for name, described in json.loads(_FILE.read_text("utf-8")).items()
+    for name, described in shipped_json("loadtest/recorded/formats.json").items()
 }
 """In the order in which they are shown the first record of a file."""
 

@@ -6,12 +6,10 @@ is a metric, a comparison and a limit. It fails where the figure is on the wrong
 or is undefined: a load test without answers has no TTFT that could be good.
 """
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from servetwin.loadtest.options import duration_s
@@ -27,6 +25,7 @@ from servetwin.sim.records.metrics import (
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 from servetwin.workloads.key_values import key_value
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 _EXAMPLE = "write for example failed>1%, ttft_p99>500ms or slo_attainment<99%"
@@ -45,10 +44,9 @@ class _Quantity:
     example: str
 
 
-_FILE = resources.files("servetwin.loadtest").joinpath("report/quantities.json")
 _QUANTITIES = {
     name: (of.pop("metrics"), _Quantity(**of))
-    for name, of in json.loads(_FILE.read_text("utf-8")).items()
+    for name, of in shipped_json("loadtest/report/quantities.json").items()
 }
 _TIMES = ("ttft", "tpot", "itl", "e2e")
 METRICS: Mapping[str, _Quantity] = {

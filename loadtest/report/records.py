@@ -1,8 +1,6 @@
 """The columns of a measured run, how well its load was delivered, and its outages."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
 from itertools import groupby
 from typing import Any
 
@@ -12,10 +10,10 @@ from servetwin.loadtest.report.rows import Row
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
 from servetwin.sim.records.run import Run
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.rows import counted
 
-_FILE = resources.files("servetwin.loadtest").joinpath("report/columns.json")
-MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
+MEANINGS: dict[str, dict[str, str]] = shipped_json("loadtest/report/columns.json")
 """The columns of the tables of a load test, and what is in them."""
 EXTRA_MEANINGS = MEANINGS["requests"]
 """The columns of a load test beside ``REQUEST_COLUMNS``."""

@@ -10,11 +10,9 @@ names are those of vLLM (and of our engine, which uses the same), SGLang
 llama.cpp's server (``--metrics``).
 """
 
-import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -25,16 +23,16 @@ import pandas as pd
 
 from servetwin.loadtest.endpoint import client_settings
 from servetwin.loadtest.redaction import redact
-from servetwin.loadtest.report.prompt_cache import CacheCounts
+from servetwin.loadtest.report.load_notes import CacheCounts
 from servetwin.loadtest.report.records import MEANINGS
 from servetwin.sim.records.run import Run, RunError, write_files
+from servetwin.workloads.program.package import shipped_json
 
 FILE_NAME = "server_metrics.parquet"
 SERVER_MEANINGS = MEANINGS["server_metrics"]
 COLUMNS = tuple(SERVER_MEANINGS)
 """The columns of ``server_metrics.parquet``, one row per reading."""
-_FILE = resources.files("servetwin.loadtest").joinpath("report/server_metrics.json")
-_NAMES: dict[str, dict[str, list[str]]] = json.loads(_FILE.read_text("utf-8"))
+_NAMES: dict[str, dict[str, list[str]]] = shipped_json("loadtest/report/server_metrics.json")
 GAUGES = _NAMES["gauges"]
 """The names of each gauge by server, the preferred first; ``kv_usage`` is a share of 1, and
 ``preemptions`` counts, though SGLang calls it a gauge."""

@@ -1,9 +1,7 @@
 """Warnings about token counts: figures that rest on a guess, and prompts of other lengths."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib import resources
 
 import numpy as np
 import pandas as pd
@@ -11,11 +9,11 @@ import pandas as pd
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.stream.doubts import LEAST_TOKENS
 from servetwin.workloads.generators.prompts import prompt_text
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace
 
-_FILE = resources.files("servetwin.loadtest").joinpath("report/token_doubts.json")
-_TEXTS: dict[str, str] = json.loads(_FILE.read_text("utf-8"))
+_TEXTS: dict[str, str] = shipped_json("loadtest/report/token_doubts.json")
 SEVERAL = 1.5
 """Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
 too, and the others are tokens that decode to no text."""

@@ -1,15 +1,14 @@
 """An entry of the catalogue: immutable, validated, and refused with the field that is wrong."""
 
-import json
 from collections.abc import Iterator
-from importlib import resources
 from reprlib import repr as shortened
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from servetwin.workloads.errors import did_you_mean
+from servetwin.workloads.program.package import shipped_json
 
 
 class FrozenModel(BaseModel):
@@ -23,12 +22,7 @@ Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-def shipped_json(path: str) -> Any:
-    """Return a JSON file that comes with ``sim``, such as ``catalogue/units.json``."""
-    return json.loads(resources.files("servetwin.sim").joinpath(path).read_text("utf-8"))
-
-
-_UNITS: dict[str, dict[str, str]] = shipped_json("catalogue/units.json")
+_UNITS: dict[str, dict[str, str]] = shipped_json("sim/catalogue/units.json")
 """Units of fields, by their names and by the endings of their names."""
 _UNIONS = ("mixer", "ffn")
 _MAP_KEY = "[key]"

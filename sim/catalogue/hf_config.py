@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from servetwin.sim.catalogue.entry import first_problem, shipped_json
+from servetwin.sim.catalogue.entry import first_problem
 from servetwin.sim.catalogue.hf_hybrids import (
     APPROXIMATIONS,
     attention,
@@ -26,6 +26,7 @@ from servetwin.sim.catalogue.hf_quantisation import quantisation_of
 from servetwin.sim.catalogue.layers import Dense, Experts, FeedForward, LatentAttention, Mixer
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.workloads.errors import ShapeError
+from servetwin.workloads.program.package import shipped_json
 
 NO_LIMIT_TOKENS = 2**20
 """Context of a recurrent model, which has no limit of its own."""
@@ -36,7 +37,7 @@ UNSTATED_LIMIT_TOKENS = 2048
 _MAX_LAYERS = 10_000
 _RECURRENT = frozenset({"mamba", "falcon_mamba", "mamba2"})
 _NO_FFN = Dense(width=0, matrices=0)
-_LOCAL: dict[str, bool] = shipped_json("catalogue/hf_families.json")["layers_with_window"]
+_LOCAL: dict[str, bool] = shipped_json("sim/catalogue/hf_families.json")["layers_with_window"]
 
 
 def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") -> ModelShape:

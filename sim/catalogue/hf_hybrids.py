@@ -5,12 +5,12 @@ What has no shape here is read as the nearest one that has; ``APPROXIMATIONS`` s
 
 from math import ceil
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hf_keys import NAMES, Keys
 from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.workloads.fields import MAX_COUNT
+from servetwin.workloads.program.package import shipped_json
 
-APPROXIMATIONS: dict[str, str] = shipped_json("catalogue/hf_families.json")["approximations"]
+APPROXIMATIONS: dict[str, str] = shipped_json("sim/catalogue/hf_families.json")["approximations"]
 """How a type of model with parts of no shape here is read."""
 
 _REPLACED = "replace_with_linear"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from reprlib import repr as shortened
 from typing import Any
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.workloads.errors import ShapeError
 from servetwin.workloads.fields import MAX_COUNT
+from servetwin.workloads.program.package import shipped_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Family:
 
 PLAIN = Family(matrices=2)
 
-_FACTS = shipped_json("catalogue/hf_families.json")
+_FACTS = shipped_json("sim/catalogue/hf_families.json")
 FAMILIES: dict[str, Family] = {name: Family(**facts) for name, facts in _FACTS["families"].items()}
 """The families by ``model_type``, without the ending ``_text`` of a multimodal model's part."""
 

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hf_keys import NAMES, Keys
 from servetwin.sim.catalogue.quantisation import CacheFormat, Quantisation, WeightFormat
 from servetwin.workloads.errors import ShapeError
+from servetwin.workloads.program.package import shipped_json
 
-_FORMATS = shipped_json("catalogue/hf_families.json")["quantisation"]
+_FORMATS = shipped_json("sim/catalogue/hf_families.json")["quantisation"]
 _BY_ALGORITHM: dict[str, WeightFormat] = _FORMATS["by_algorithm"]
 """The formats of NVIDIA's Model Optimizer."""
 _BY_METHOD: dict[str, WeightFormat] = _FORMATS["by_method"]

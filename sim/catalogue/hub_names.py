@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
+from servetwin.workloads.program.package import shipped_json
 
 Shipped = Callable[[str], ModelShape | None]
 """Returns the model that is shipped as a file of a name, if there is one."""
@@ -61,7 +61,7 @@ def same_shape(name: str) -> list[str]:
     return [other for other, one in _TABLE["names"].items() if one["shape"] == shape]
 
 
-_TABLE: dict[str, Any] = shipped_json("catalogue/hub_models.json")
+_TABLE: dict[str, Any] = shipped_json("sim/catalogue/hub_models.json")
 """Among others ``fp8_blocks``: the owners whose fp8 weights have a scale per block, and how the
 names of their models begin."""
 

@@ -21,11 +21,9 @@ Percentiles are numpy's linear estimator. Warm-up requests are in no figure. The
 steady part (``sim.records.steady_part``) stand beside those of the whole run.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -34,6 +32,7 @@ import pandas as pd
 
 from servetwin.sim.records.steady_part import SteadyPart, steady_part
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 AnyArray = npt.NDArray[Any]
@@ -42,8 +41,7 @@ Arrays = dict[str, AnyArray]
 Columns = dict[str, Any]
 """Columns by name: arrays, and lists of texts."""
 
-_FILE = resources.files("servetwin.sim").joinpath("records/columns.json")
-MEANINGS: dict[str, dict[str, str]] = json.loads(_FILE.read_text("utf-8"))
+MEANINGS: dict[str, dict[str, str]] = shipped_json("sim/records/columns.json")
 """The columns of tables and the keys of a steady part, and what is in them."""
 
 REQUEST_MEANINGS = MEANINGS["requests"]

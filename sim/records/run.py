@@ -23,7 +23,7 @@ from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, SLO, summar
 from servetwin.sim.records.tasks import task_figures
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import mapping_in
-from servetwin.workloads.program.version import own_version
+from servetwin.workloads.program.package import own_version
 
 SUMMARY = "summary.json"
 """Written last, and only if all other files of its folder are: it marks a complete run."""

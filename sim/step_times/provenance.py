@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 
 from servetwin.policies.protocols import KVLayout
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.step_times.step_time import FloatArray
+from servetwin.workloads.program.package import shipped_json
 
 Origin = Literal[
     "measured here", "measured by others", "kernel tables", "computed from data sheets",
@@ -32,7 +32,7 @@ Origin = Literal[
 ]  # fmt: skip
 """``not stated``, the fifth, is for a class of your own and for values that you give."""
 
-MEANINGS: dict[Origin, str] = shipped_json("step_times/origins.json")
+MEANINGS: dict[Origin, str] = shipped_json("sim/step_times/origins.json")
 """What each origin means, in a sentence."""
 
 

@@ -24,7 +24,7 @@ from servetwin.sim.step_times.roofline.formats import FORMATS, Format
 from servetwin.sim.techniques.decoding import DraftedDecoding, PassCount, split_by_x
 from servetwin.sim.techniques.quantisation import format_on_device
 from servetwin.sim.techniques.setup import Setup
-from servetwin.workloads.errors import did_you_mean
+from servetwin.workloads.errors import PolicyError, require_name
 
 ENTROPY_FACTOR = 0.2
 """A token of entropy H is accepted with probability 1 - sqrt(0.2 H) or more (AdaEDL 2024)."""
@@ -110,11 +110,8 @@ class DraftModelDecoding(DraftedDecoding):
     def _form(self, model: ModelShape, hardware: Hardware) -> Format | None:
         if self.draft_format is None:
             return None
-        if self.draft_format not in FORMATS:
-            raise self.refusal(
-                f"draft_format: unknown {self.draft_format!r}; "
-                f"{did_you_mean(self.draft_format, FORMATS)}"
-            )
+        unknown = f"{self.name}: draft_format: unknown"
+        require_name(self.draft_format, FORMATS, unknown, PolicyError)
         return format_on_device(self, FORMATS[self.draft_format], hardware, model)
 
     def _placed(self, setup: Setup) -> Setup:

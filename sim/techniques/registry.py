@@ -12,7 +12,7 @@ from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import SHIPPED, Technique
-from servetwin.workloads.errors import PluginError, PolicyError, did_you_mean
+from servetwin.workloads.errors import PluginError, PolicyError, require_name
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import Registry, split_settings
 
@@ -35,9 +35,8 @@ def find_technique(text: str) -> Technique:
     fields = TECHNIQUES.find(name).model_fields
     parameters = key_values(given, f"technique {name}")
     for key in parameters:
-        if key not in fields:
-            hint = did_you_mean(key, fields, f"its parameters: {', '.join(fields) or 'none'}")
-            raise PolicyError(f"technique {name}: unknown parameter {key!r}; {hint}")
+        others = f"its parameters: {', '.join(fields) or 'none'}"
+        require_name(key, fields, f"technique {name}: unknown parameter", PolicyError, others)
     return _with_parameters(name, parameters)
 
 
@@ -186,9 +185,7 @@ def build_setup(
 def with_efficiency(efficiency: Efficiency, changes: Mapping[str, Any]) -> Efficiency:
     """Return ``efficiency`` with fields changed; raise ``PolicyError`` that names a wrong one."""
     for name, value in changes.items():
-        if name not in _EFFICIENCIES:
-            hint = did_you_mean(name, _EFFICIENCIES)
-            raise PolicyError(f"efficiency: unknown {name!r}; {hint}")
+        require_name(name, _EFFICIENCIES, "efficiency: unknown", PolicyError)
         _require(name, value)
     return replace(efficiency, **{name: float(value) for name, value in changes.items()})
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from servetwin.sim.catalogue.catalogue import find_model
-from servetwin.sim.catalogue.entry import FrozenModel, shipped_json
+from servetwin.sim.catalogue.entry import FrozenModel
 from servetwin.sim.catalogue.layers import Recurrence
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.setup import Setup
@@ -16,6 +16,7 @@ from servetwin.workloads.errors import PolicyError, ShapeError
 from servetwin.workloads.generators.arrivals import PoissonArrivals
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
@@ -105,7 +106,7 @@ _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
 """The largest whole and other parameters: more would overflow."""
 
 _PACKAGE = __name__.rpartition(".")[0]
-_FACTS: dict[str, dict[str, Any]] = shipped_json("techniques/techniques.json")
+_FACTS: dict[str, dict[str, Any]] = shipped_json("sim/techniques/techniques.json")
 SHIPPED = {name: f"{_PACKAGE}.{facts.pop('class')}" for name, facts in _FACTS.items()}
 """The class of every shipped technique (``module:Class``), by name."""
 _NAMES = {place: name for name, place in SHIPPED.items()}

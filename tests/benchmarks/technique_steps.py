@@ -11,8 +11,7 @@ import time
 from dataclasses import dataclass, replace
 
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.verdict.effects.prediction import ChangedStepTime
-from servetwin.app.verdict.effects.roofline_fit import fit_calibration
+from servetwin.app.verdict.effects.prediction import ChangedStepTime, fit_calibration
 from servetwin.app.verdict.effects.sides import Sides, measured_hardware, sides_of
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.sampling.sampling_params import SamplingParams

@@ -14,8 +14,8 @@ from servetwin.engine.core.messages import (
     TokenEvent,
     Update,
 )  # fmt: skip
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import NewToken
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.text_stream import OutputText
 from servetwin.policies.batch import Batch

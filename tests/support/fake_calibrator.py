@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.verdict import load_tests, verifier
+from servetwin.app.verdict import verifier
 from servetwin.app.verdict.forecast import Forecast, make_forecast
 from servetwin.app.verdict.verification import Plan, Verification
 from servetwin.app.verdict.verifier import Verifier
@@ -106,7 +106,7 @@ def machine_of(calibrator: FakeCalibrator, monkeypatch: pytest.MonkeyPatch) -> F
     Equal forecasts are made once.
     """
     machine = FakeMachine(calibrator)
-    monkeypatch.setattr(load_tests, "run_load_test", machine.answer)
+    monkeypatch.setattr(verifier, "run_load_test", machine.answer)
     monkeypatch.setattr(verifier, "make_forecast", same_forecast)
     return machine
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.core_process import BuildCore
-from servetwin.engine.sampling.logprobs import NewToken, TokenLogprobs
 from servetwin.engine.sampling.sampling_params import EOS_ID
-from servetwin.engine.sampling.token_state import TokenState
+from servetwin.engine.sampling.token_state import NewToken, TokenLogprobs, TokenState
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig

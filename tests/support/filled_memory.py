@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from servetwin.engine.sampling.logprobs import NewToken
+from servetwin.engine.sampling.token_state import NewToken
 from servetwin.policies.batch import Batch, ScheduledSequence
 from tests.support.fake_engine import POISON
 

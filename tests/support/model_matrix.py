@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from servetwin.engine.models.layer_config import (
+from servetwin.engine.models.model_config import (
     ExpertConfig,
     LatentConfig,
+    ModelConfig,
     RopeScaling,
     yarn_magnitude,
 )
-from servetwin.engine.models.model_config import ModelConfig
 from tests.support.engine_oracle import CONFIG
 
 WINDOW = 24

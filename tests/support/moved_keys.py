@@ -18,8 +18,8 @@ from servetwin.engine.kv.host_memory import kv_movers
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig, model_preset
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import NewToken
 from servetwin.policies.batch import Batch
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig

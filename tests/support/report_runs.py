@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app.verdict.resimulate import as_sent
+from servetwin.app.verdict.measured_facts import as_sent
 from servetwin.sim.records.run import Run
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit

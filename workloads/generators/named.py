@@ -3,12 +3,11 @@
 Each is a set of options of ``servetwin workload generate`` (``named.json``).
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 
-from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.errors import TraceError, require_name
+from servetwin.workloads.program.package import shipped_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +23,14 @@ class NamedWorkload:
         return " ".join(f"--{name} {value}" for name, value in self.options.items())
 
 
-_FILE = resources.files("servetwin.workloads").joinpath("scenarios/named.json")
-NAMED = {name: NamedWorkload(**entry) for name, entry in json.loads(_FILE.read_text()).items()}
+NAMED = {
+    name: NamedWorkload(**entry)
+    for name, entry in shipped_json("workloads/scenarios/named.json").items()
+}
 
 
 def find_named(name: str) -> NamedWorkload:
     """Return a workload by name; raises ``TraceError`` with the nearest one."""
-    if name in NAMED:
-        return NAMED[name]
-    hint = did_you_mean(name, NAMED, f"there are {', '.join(NAMED)}")
-    raise TraceError(f"--named: unknown workload {name!r}; {hint}")
+    others = f"there are {', '.join(NAMED)}"
+    require_name(name, NAMED, "--named: unknown workload", TraceError, others)
+    return NAMED[name]

@@ -10,7 +10,6 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import chain, pairwise
 from math import isfinite
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from servetwin.workloads.errors import TraceError
+from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.fields import MAX_COUNT
 from servetwin.workloads.files import open_text
 from servetwin.workloads.generators.arrivals import (
@@ -109,10 +108,8 @@ def _name(path: Path) -> str:
 
 def _known(name: str, files: Mapping[str, Path]) -> str:
     full = name if name.startswith("chunk-") else f"chunk-{name}"
-    if full in files:
-        return full
-    nearest = get_close_matches(full, files, 1, 0)[0]
-    raise TraceError(f"no ServeGen client {name!r}: did you mean {nearest!r}?")
+    require_name(full, files, "no ServeGen client", TraceError)
+    return full
 
 
 def _dataset(trace_path: Path) -> Path:

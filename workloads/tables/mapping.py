@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterable, Mapping
 from io import StringIO
 
-from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.key_values import key_value
 
 UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -71,8 +71,7 @@ def parse_mapping(text: str, where: str = OPTION) -> dict[str, str]:
     columns: dict[str, str] = {}
     for part in _parts(text, where):
         key, column = key_value(part, where, TraceError, FORM)
-        if key not in KNOWN:
-            raise TraceError(f"{where}: unknown quantity {key!r}; {did_you_mean(key, KNOWN)}")
+        require_name(key, KNOWN, f"{where}: unknown quantity", TraceError)
         if not column:
             raise TraceError(f"{where}: {key} names no column; write {key}=COLUMN")
         if quantity_of(key) in map(quantity_of, columns):

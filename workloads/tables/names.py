@@ -4,16 +4,15 @@ A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input T
 ``usage.prompt_tokens`` are the tokens of the prompt; ``prompt_tokens_price`` is nothing.
 """
 
-import json
 import re
 from functools import cache
-from importlib import resources
 from typing import Any
+
+from servetwin.workloads.program.package import shipped_json
 
 _PIECE = re.compile(r"[A-Za-z0-9]+")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+")
-_FILE = resources.files("servetwin.workloads").joinpath("tables/words.json")
-_KNOWN: dict[str, Any] = json.loads(_FILE.read_text("utf-8"))
+_KNOWN: dict[str, Any] = shipped_json("workloads/tables/words.json")
 
 
 def known_words(kind: str) -> frozenset[str]:

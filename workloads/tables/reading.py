@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.tables.mapping import (
     OPTION,
@@ -76,11 +76,8 @@ def settled(rows: Rows, table: Table, recognition: Recognition, given: Columns) 
     Raises ``TraceError`` where that cannot be known.
     """
     for key, name in given.items():
-        if name not in table.names:
-            hint = did_you_mean(name, table.names, f"it has {', '.join(table.names)}")
-            raise TraceError(
-                f"{rows.path}:{table.line}: {OPTION}: {key}: no column {name!r}; {hint}"
-            )
+        unknown = f"{rows.path}:{table.line}: {OPTION}: {key}: no column"
+        require_name(name, table.names, unknown, TraceError, f"it has {', '.join(table.names)}")
     if not given:
         if not recognition.is_certain:
             raise TraceError(f"{rows.path}:{table.line}: {recognition.message()}")

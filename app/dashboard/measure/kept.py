@@ -30,8 +30,7 @@ from servetwin.app.reports.html.tables import POINTS
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import source_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.loadtest.report.load_notes import load_warnings
-from servetwin.loadtest.report.prompt_cache import prompt_cache_warning
+from servetwin.loadtest.report.load_notes import load_warnings, prompt_cache_warning
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import ServetwinError
 

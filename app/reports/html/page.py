@@ -23,7 +23,7 @@ from servetwin.app.reports.run_words import run_without_paths, what_ran_short, w
 from servetwin.app.reports.table import Table
 from servetwin.app.reports.verdict import WHY_TITLE, explanation_sentences
 from servetwin.app.verdict.claims import RequestDifferences, compare, compare_requests
-from servetwin.app.verdict.resimulate import resimulate_as_sent
+from servetwin.app.verdict.measured_facts import resimulate_as_sent
 from servetwin.app.words import METRICS, asset
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import LATENCIES, SLO

@@ -36,7 +36,7 @@ from servetwin.sim.step_times.roofline.matrix_products import (
 )
 from servetwin.sim.step_times.roofline.memory import MemorySizes, memory_sizes
 from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, LargestStep, StepBuffers
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, require_name
 
 KEYS = (128, 512, 4096, 32_000)
 POSITIONS = (128, 512, 4096, 32_768)
@@ -172,9 +172,7 @@ def positive(number: float, option: str) -> float:
 
 def kv_element_bytes(name: str) -> float:
     """Return the bytes per element of a KV format, by its name."""
-    if name not in KV_FORMATS:
-        hint = did_you_mean(name, KV_FORMATS, f"known are {', '.join(KV_FORMATS)}")
-        raise PolicyError(f"--kv-format: unknown {name!r}; {hint}")
+    require_name(name, KV_FORMATS, "--kv-format: unknown", PolicyError)
     return KV_FORMATS[name]
 
 

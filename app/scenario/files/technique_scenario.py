@@ -12,7 +12,7 @@ from servetwin.app.scenario.settings import with_settings
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, require_name
 from servetwin.workloads.files import document
 from servetwin.workloads.yaml_text import YamlError, load_yaml
 
@@ -75,7 +75,7 @@ def read_technique_scenario(path: Path | None) -> TechniqueScenario:
 
 
 def _scenario(content: dict[str, Any], where: str) -> TechniqueScenario:
-    _require_known(where, content, _KEYS)
+    _require_name(where, content, _KEYS)
     workload = content.get("workload", {})
     file = parse_scenario_dict({"deployment": _DEFAULT, **content, "workload": {}}, where)
     try:
@@ -89,13 +89,12 @@ def _scenario(content: dict[str, Any], where: str) -> TechniqueScenario:
     policies = with_settings(server.setup.policies, settings)
     setup = replace(server.setup, policies=policies, kv_tokens=kv_tokens)
     experiment = _Loaded.model_validate({"workload": workload}).workload
-    _require_known(f"{where}: workload", workload, Experiment.__match_args__)
+    _require_name(f"{where}: workload", workload, Experiment.__match_args__)
     scenario = TechniqueScenario(setup, server.toggles, experiment, bool(workload))
     _ = scenario.setup  # refuses what does not go together
     return scenario
 
 
-def _require_known(where: str, section: dict[str, Any], known: Any) -> None:
+def _require_name(where: str, section: dict[str, Any], known: Any) -> None:
     for key in section:
-        if key not in known:
-            raise PolicyError(f"{where}: unknown key {key!r}; {did_you_mean(str(key), known)}")
+        require_name(str(key), known, f"{where}: unknown key", PolicyError)

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from difflib import get_close_matches
 from math import exp, sqrt
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from typer import Option
 
 from servetwin.app.scenario.options.groups import as_number
-from servetwin.workloads.errors import TraceError, did_you_mean
+from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings
@@ -130,7 +129,8 @@ class PrefixChoice:
         """The structure. Raises ``TraceError`` for an unknown one."""
         if self.structure is None:
             return "shared-prefix" if self.groups else "independent"
-        return known("--structure", self.structure, STRUCTURES)
+        require_name(self.structure, STRUCTURES, "--structure: unknown", TraceError)
+        return self.structure
 
     def prefixes(self) -> "PrefixGroups | None":
         """Return the prefixes of independent requests; None where they share nothing."""
@@ -156,16 +156,6 @@ class UsualLengths(NamedTuple):
 USUAL = "lognormal"
 """The distribution of lengths where none is named."""
 USUAL_PROMPTS, USUAL_OUTPUTS = UsualLengths(128.0, 0.8), UsualLengths(24.0, 0.6)
-
-
-def known(option: str, name: str, names: Sequence[str]) -> str:
-    """Return ``name``; raises ``TraceError`` with the nearest name if ``names`` has no such."""
-    if name in names:
-        return name
-    nearest = get_close_matches(name, names, 1, 0)[0]
-    raise TraceError(
-        f"{option}: unknown {name!r}: did you mean {nearest!r}? known: {', '.join(names)}"
-    )
 
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
@@ -253,8 +243,8 @@ def parse_spec(
 ) -> tuple[str, dict[str, Any]]:
     """Read ``NAME:KEY=NUMBER,...``; ``keys`` has, by name, the fields that its keys set."""
     name, parameters = split_settings(text)
-    takes = keys[known(option, name, tuple(keys))]
-    return name, _parse_settings(f"{option} {name}", parameters, takes, _WHOLE)
+    require_name(name, keys, f"{option}: unknown", TraceError)
+    return name, _parse_settings(f"{option} {name}", parameters, keys[name], _WHOLE)
 
 
 def _parse_settings(
@@ -263,9 +253,8 @@ def _parse_settings(
     """Return the numbers of ``KEY=NUMBER,...`` by the field that each key sets."""
     settings = {}
     for key, value in key_values(text, where, TraceError, "KEY=NUMBER").items():
-        if key not in takes:
-            hint = did_you_mean(key, takes, f"it takes {', '.join(takes) or 'none'}")
-            raise TraceError(f"{where}: unknown setting {key!r}; {hint}")
+        others = f"it takes {', '.join(takes) or 'none'}"
+        require_name(key, takes, f"{where}: unknown setting", TraceError, others)
         settings[takes[key]] = _setting(f"{where}: {key}", value, takes[key] in whole)
     return settings
 

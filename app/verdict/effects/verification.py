@@ -33,7 +33,7 @@ from servetwin.app.verdict.effects.sides import (
     most_held_tokens,
     ratios,
 )
-from servetwin.app.verdict.load_tests import require_complete
+from servetwin.app.verdict.verifier import require_complete
 from servetwin.engine.core.step_log import read_step_log
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test

@@ -19,8 +19,7 @@ from servetwin.app.verdict.why.hypotheses import (
     rank,
     stated_steps,
 )
-from servetwin.app.verdict.why.server_evidence import kv_tokens, server_notes
-from servetwin.app.verdict.why.settings import Server, settings_of
+from servetwin.app.verdict.why.settings import Server, kv_tokens, server_notes, settings_of
 from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_measured
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import derive

@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.links.curves import (
     COLLECTIVES,
     Collective,
@@ -21,8 +20,9 @@ from servetwin.sim.catalogue.links.curves import (
 )
 from servetwin.workloads.errors import ShapeError, TraceError, did_you_mean
 from servetwin.workloads.files import open_text
+from servetwin.workloads.program.package import shipped_json
 
-_MACHINES = shipped_json("catalogue/links/machines.json")
+_MACHINES = shipped_json("sim/catalogue/links/machines.json")
 _LFS = "version https://git-lfs.github.com"
 _NAMES = {"alltoall": "all_to_all", "sendrecv": "send", "send_recv": "send", "p2p": "send"}
 _NCCL_ROW = re.compile(

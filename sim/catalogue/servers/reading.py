@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import yaml
 
-from servetwin.sim.catalogue.entry import shipped_json
-from servetwin.sim.catalogue.servers.flags import BACKENDS, Flags, Pairs
-from servetwin.sim.catalogue.servers.settings import Backend, ServerSettings
+from servetwin.sim.catalogue.servers.settings import BACKENDS, Backend, Flags, Pairs, ServerSettings
 from servetwin.workloads.errors import PolicyError, TraceError
 from servetwin.workloads.files import document, open_text
+from servetwin.workloads.program.package import shipped_json
 
 FORMS = (
     "a name such as vllm@0.19, a command line such as 'vllm serve MODEL ...', or a file of either"
@@ -21,7 +20,7 @@ _NAME = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm)(?:@v?(\d\S*))?", re.IGNOR
 _IMAGE = re.compile(r"(?:vllm-openai|sglang|tensorrt-llm/release):v?(\d[\w.]*)")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PAIR = re.compile(r"'?\b([a-z]\w*)'?\s*[=:]\s*('[^']*'|\"[^\"]*\"|[\w.:/+-]+)")
-_LOGS: dict[str, Any] = shipped_json("catalogue/servers/logs.json")
+_LOGS: dict[str, Any] = shipped_json("sim/catalogue/servers/logs.json")
 """Patterns: of the lines that dump all settings, of the version of a server, of what it printed by
 the role of the setting, and of the logs of each backend."""
 

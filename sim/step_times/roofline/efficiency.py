@@ -7,9 +7,9 @@ from statistics import median
 
 import numpy as np
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.versions import of_version
 from servetwin.sim.step_times.protocol import FloatArray
+from servetwin.workloads.program.package import shipped_json
 
 _INSIDE = 1e-6
 """How far from its bounds a search begins."""
@@ -74,7 +74,7 @@ IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
 """The data sheet itself: no overhead, a sharp knee."""
 
 
-_SERVED = shipped_json("catalogue/efficiencies.json")
+_SERVED = shipped_json("sim/catalogue/efficiencies.json")
 
 
 def served_efficiency(backend: str, device: str, version: str | None = None) -> Efficiency:

@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hardware import Hardware, Precision
 from servetwin.sim.catalogue.quantisation import WeightFormat
 from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.program.package import shipped_json
 
 DB_PER_BIT = 20 * log10(2)
 _MOST = 8.0
@@ -160,7 +160,7 @@ def _read(entry: dict[str, Any]) -> Format:
     return Format(**entry, grid=Grid(**grid) if grid else None)
 
 
-_FILE = shipped_json("step_times/roofline/formats.json")
+_FILE = shipped_json("sim/step_times/roofline/formats.json")
 FORMATS: dict[str, Format] = {entry["name"]: _read(entry) for entry in _FILE["weights"]}
 """The formats by name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and
 ``awq`` have zeros of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp).

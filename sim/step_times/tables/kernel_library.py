@@ -5,10 +5,16 @@ under vLLM, SGLang and TensorRT-LLM. Its successor ``aisimulate`` carries the sa
 its tables lack a point it interpolates, within the table that was asked for; the mode that puts a
 data sheet in place of a missing table is never used. Embeddings and norms it always estimates from
 the bandwidth of the memory: the description says how large their share is.
+
+Kernel times in the user's cache: what one command looks up, the next finds there.
 """
 
+import atexit
+import hashlib
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache, partial
 from importlib import import_module, resources
 from importlib.metadata import PackageNotFoundError, version
@@ -17,14 +23,65 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.hub_names import plain_name, same_shape
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
-from servetwin.sim.step_times.tables.kept_times import kept_table
 from servetwin.sim.step_times.tables.kernel_table import KernelTable
 from servetwin.sim.step_times.tables.plausibility import doubts_of
-from servetwin.workloads.errors import ProfileError, did_you_mean
+from servetwin.workloads.errors import ProfileError, TraceError, did_you_mean, require_name
+from servetwin.workloads.files import cache_folder, write_whole
+from servetwin.workloads.program.package import shipped_json
+
+_SOURCES = ("kernel_library.py", "kernel_names.json", "plausibility.py")
+"""Files whose change makes a kept entry worthless."""
+_HEAD = ("description", "doubts", "left_out_s")
+
+
+class KeptTimes:
+    """Kernel times (``KernelTimes``); those that are not known come from the table."""
+
+    def __init__(self, known: dict[str, Any], opened: Callable[[], KernelTable]) -> None:
+        self._known, self._opened = known, opened
+
+    def decode_step_latency(self, *of: int) -> float:
+        """Return the time of a step of decodes."""
+        return float(self._time("decode_step_latency", of))
+
+    def mixed_step_breakdown(self, *of: int) -> tuple[float, float, float, float]:
+        """Return the times of a mixed step: all, all but attention, of chunks, of decodes."""
+        whole, dense, chunks, decodes = self._time("mixed_step_breakdown", of)
+        return whole, dense, chunks, decodes
+
+    def _time(self, name: str, of: tuple[int, ...]) -> Any:
+        key = repr(of)  # five numbers for a mixed step, three for one of decodes
+        if key not in self._known:
+            self._known[key] = getattr(self._opened().times, name)(*of)
+        return self._known[key]
+
+
+def kept_table(opened: Callable[[], KernelTable], *of: object) -> KernelTable:
+    """Return the table that ``opened`` returns; it is opened only for times that are not kept.
+
+    ``of`` is all that the times depend on. Those that are new are kept when Python ends.
+    """
+    source = [Path(__file__).with_name(name).read_bytes() for name in _SOURCES]
+    name = hashlib.sha256(repr((of, source)).encode()).hexdigest()[:16]
+    path, opened = cache_folder() / f"kernels-{name}.json", cache(opened)
+    try:
+        entry = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        entry = {"known": {}} | {part: getattr(opened(), part) for part in _HEAD}
+    atexit.register(_keep, path, entry, len(entry["known"]))
+    times, doubts = KeptTimes(entry["known"], opened), tuple(entry["doubts"])
+    return KernelTable(times, entry["description"], 1.0, doubts, entry["left_out_s"])
+
+
+def _keep(path: Path, entry: dict[str, Any], before: int) -> None:
+    if len(entry["known"]) > before:
+        with suppress(OSError, TraceError):  # without it a command takes longer, no more
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(entry))
+
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
 DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
@@ -32,7 +89,7 @@ DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
 UNKNOWN = "of unknown version"
 BACKENDS = ("vllm", "sglang", "trtllm")
 
-_NAMES: dict[str, Any] = shipped_json("step_times/tables/kernel_names.json")
+_NAMES: dict[str, Any] = shipped_json("sim/step_times/tables/kernel_names.json")
 """The package's names of our devices, widths and formats. Of formats the best comes first:
 some are of few devices, or stand in for one whose table is doubtful. ``left_out_s`` are seconds
 that a step of ranks takes beyond the tables, by the start of a model's name: of MiniMax M2 the norm
@@ -66,9 +123,7 @@ def open_kernels(
     Raises ``ProfileError`` where the package is missing, or has no table for these: it says which
     formats and widths have one.
     """
-    if backend not in BACKENDS:
-        hint = did_you_mean(backend, BACKENDS)
-        raise ProfileError(f"--times kernels: no tables of {backend!r}; {hint}")
+    require_name(backend, BACKENDS, "--times kernels: no tables of", ProfileError)
     if hardware not in SYSTEMS:
         there = ", ".join(SYSTEMS)
         raise ProfileError(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from servetwin.sim.step_times.step_time import FloatArray
-from servetwin.workloads.errors import ProfileError, TraceError, did_you_mean
+from servetwin.workloads.errors import ProfileError, TraceError, require_name
 from servetwin.workloads.files import open_text
 from servetwin.workloads.rows import RowError, utf8
 
@@ -111,11 +111,9 @@ class Measurements:
         return bool((self._text(column).str.strip() == "").all())
 
     def _text(self, column: str) -> "pd.Series[str]":
-        if column not in self:
-            hint = did_you_mean(
-                column, self.frame.columns, f"the columns are {', '.join(self.frame.columns)}"
-            )
-            raise ProfileError(f"{self.path}: no column {column!r}; {hint}")
+        columns = self.frame.columns
+        others = f"the columns are {', '.join(columns)}"
+        require_name(column, columns, f"{self.path}: no column", ProfileError, others)
         return self.frame[column]
 
     def _numbers(self, column: str) -> "pd.Series[float]":

@@ -27,7 +27,6 @@ import numpy as np
 import pandas as pd
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue.entry import shipped_json
 from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
 from servetwin.sim.step_times.profile import ApiLatencyFit
@@ -37,14 +36,15 @@ from servetwin.sim.step_times.tables.interpolate import HeldOutError, LevelArray
 from servetwin.sim.step_times.tables.kernel_table import KernelTable
 from servetwin.sim.step_times.tables.layer_table import LayerTable
 from servetwin.sim.step_times.tables.table import StepColumns, Table
-from servetwin.workloads.errors import ProfileError, did_you_mean
+from servetwin.workloads.errors import ProfileError, require_name
 from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.package import shipped_json
 
 OPTION = "--overheads"
 GIVEN = "given"
 FITTED = "fitted"
 
-_SHIPPED = shipped_json("catalogue/overheads.json")
+_SHIPPED = shipped_json("sim/catalogue/overheads.json")
 MOST_S: dict[str, float] = _SHIPPED["most_s"]
 """The largest plausible value of each term; more than that is not a host but a mistake."""
 RANGES: dict[str, tuple[float, float]] = {
@@ -144,8 +144,7 @@ def overheads_of(terms: Mapping[str, Any], source: str = GIVEN) -> ServerOverhea
     """
     values = {}
     for name, value in terms.items():
-        if name not in RANGES:
-            raise ProfileError(f"{OPTION}: no term {name!r}; {did_you_mean(name, sorted(RANGES))}")
+        require_name(name, sorted(RANGES), f"{OPTION}: no term", ProfileError)
         try:
             values[name] = float(value)
         except (TypeError, ValueError):

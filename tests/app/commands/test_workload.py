@@ -152,7 +152,7 @@ def test_generate_from_servegen_clients(tmp_path: Path) -> None:
         ),
         (["--prompt-tokens", "normal"], "--prompt-tokens: unknown 'normal': did you mean 'lognorm"),
         (["--output-tokens", "zip"], "--output-tokens: unknown 'zip': did you mean 'zipf'?"),
-        (["--structure", "agent"], "--structure: unknown 'agent': did you mean 'agentic'?"),
+        (["--structure", "agent"], "--structure: unknown 'agent'; did you mean 'agentic'?"),
         (["--closed-loop", 2, "--think-time", "exp"], "unknown 'exp': did you mean 'exponential'?"),
         (["--hourly", "1,x"], "--hourly: wants numbers separated by commas, not '1,x'"),
         (["--prompt-tokens", "zipf"], "--prompt-tokens zipf: wants the largest length, such as"),

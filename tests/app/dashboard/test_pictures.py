@@ -12,7 +12,7 @@ import pytest
 
 from servetwin.app import figures
 from servetwin.app.dashboard.pictures import picture_buttons
-from servetwin.workloads.program.version import own_version
+from servetwin.workloads.program.package import own_version
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN
 

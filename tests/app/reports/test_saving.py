@@ -12,8 +12,8 @@ import typer
 
 from servetwin.app.tasks.report import write_html
 from servetwin.app.tasks.verify import finish
-from servetwin.app.verdict.load_tests import require_complete
 from servetwin.app.verdict.verification import Verification
+from servetwin.app.verdict.verifier import require_complete
 from servetwin.loadtest.report.server_metrics import (
     COLUMNS,
     FILE_NAME,

@@ -1,7 +1,7 @@
 """The version says which build of the core runs."""
 
 from servetwin.policies import lockstep
-from servetwin.workloads.program.version import own_version
+from servetwin.workloads.program.package import own_version
 from tests.support.command import servetwin
 
 

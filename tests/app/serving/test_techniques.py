@@ -15,8 +15,7 @@ from servetwin.app.serving.techniques import (
 )
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig
-from servetwin.engine.models.model_config import PRESETS
+from servetwin.engine.models.model_config import PRESETS, ExpertConfig, LatentConfig
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.catalogue import find_model

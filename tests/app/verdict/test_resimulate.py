@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.app.verdict.claims import compare, compare_requests
-from servetwin.app.verdict.resimulate import recorded_trace, resimulate_as_sent
+from servetwin.app.verdict.measured_facts import recorded_trace, resimulate_as_sent
 from servetwin.sim.records.run import RunError, load_run
 from tests.support.figure_frames import load_test
 from tests.support.report_runs import TRACE, pretended, simulated

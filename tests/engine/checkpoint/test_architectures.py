@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 
 from servetwin.engine.checkpoint.architectures import read_model_config
-from servetwin.engine.models.layer_config import ExpertConfig, LatentConfig, RopeScaling
-from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import (
+    ExpertConfig,
+    LatentConfig,
+    ModelConfig,
+    RopeScaling,
+)
 from servetwin.workloads.errors import EngineError
 
 BASIS: dict[str, Any] = {

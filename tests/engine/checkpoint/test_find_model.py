@@ -67,7 +67,7 @@ def test_an_end_that_is_no_token_is_refused(folder: Path, eos: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tinny", "unknown model 'tinny': did you mean 'tiny'?"),
+        ("tinny", "unknown model 'tinny'; did you mean 'tiny'?"),
         ("./nowhere", "model ./nowhere: no such folder; give one with a checkpoint, or a preset ("),
         ("meta-llama/Llama-3.2-1B", "model meta-llama/Llama-3.2-1B: no such folder; give one"),
     ],

@@ -21,7 +21,7 @@ TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "bas"}, "unknown model 'bas': did you mean 'base'?"),
+        ({"model": "bas"}, "unknown model 'bas'; did you mean 'base'?"),
         ({"computation": Computation(device="tpu")}, "unknown device 'tpu'"),
         ({"computation": Computation(dtype="float8")}, "unknown dtype 'float8'"),
         (
@@ -122,7 +122,7 @@ def test_a_core_with_drafts_is_built_and_warmed_up(drafts: Drafts) -> None:
         ),
         ({"prompt_token": False}, Drafts("n-gram", (1, 1)), "prompt_token false is simulated only"),
         ({}, Drafts("model", (1, 1), model="base"), "draft model base has 32000 tokens"),
-        ({}, Drafts("model", (1, 1), model="bas"), "unknown model 'bas': did you mean 'base'?"),
+        ({}, Drafts("model", (1, 1), model="bas"), "unknown model 'bas'; did you mean 'base'?"),
         ({}, Drafts("model", (1, 1), model="/nowhere"), "model /nowhere: no such folder"),
     ],
 )

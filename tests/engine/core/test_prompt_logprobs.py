@@ -6,8 +6,8 @@ import pytest
 
 from servetwin.engine.core.core import EngineCore
 from servetwin.engine.core.messages import TokenEvent
-from servetwin.engine.sampling.logprobs import TokenLogprobs
 from servetwin.engine.sampling.sampling_params import SamplingParams
+from servetwin.engine.sampling.token_state import TokenLogprobs
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig

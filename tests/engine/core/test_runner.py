@@ -10,9 +10,8 @@ from servetwin.engine.core.runner import Runner
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.linear import PREPACKED
 from servetwin.engine.models.tensor_layout import parameters
-from servetwin.engine.sampling.logprobs import NewToken
 from servetwin.engine.sampling.sampling_params import EOS_ID, SamplingParams
-from servetwin.engine.sampling.token_state import TokenState
+from servetwin.engine.sampling.token_state import NewToken, TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from servetwin.engine.http.answers import chat_logprobs, completion_logprobs
-from servetwin.engine.sampling.logprobs import TokenLogprobs
+from servetwin.engine.sampling.token_state import TokenLogprobs
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.text_stream import TokenTexts
 from tests.engine.http.test_api import events

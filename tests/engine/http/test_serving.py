@@ -231,7 +231,7 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model": "bas"}, "unknown model 'bas': did you mean 'base'?"),
+        ({"model": "bas"}, "unknown model 'bas'; did you mean 'base'?"),
         ({"host": "256.0.0.1"}, "cannot listen on 256.0.0.1: Name or service not known"),
     ],
 )

@@ -9,7 +9,7 @@ import torch
 from servetwin.engine.kernels import graphs as module
 from servetwin.engine.kernels.graphs import CudaGraphs, cuda_graphs
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.layer_config import ExpertConfig
+from servetwin.engine.models.model_config import ExpertConfig
 from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.protocols import KVLayout

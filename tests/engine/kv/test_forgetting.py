@@ -8,8 +8,7 @@ import pytest
 from servetwin.engine.drafting.drafts import Drafts
 from servetwin.engine.kv.forgetting import KeptTokens, kept_tokens
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.layer_config import LatentConfig
-from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.model_config import LatentConfig, model_preset
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from servetwin.engine.kv.kv_store import Int8KVStore, KVStore, store_type
-from servetwin.engine.models.layer_config import LatentConfig
-from servetwin.engine.models.model_config import ModelConfig, model_preset
+from servetwin.engine.models.model_config import LatentConfig, ModelConfig, model_preset
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.step_times.roofline.formats import Grid, sqnr_db

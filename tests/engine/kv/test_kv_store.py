@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from servetwin.engine.kv.kv_store import KVStore
-from servetwin.engine.models.layer_config import LatentConfig
-from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.model_config import LatentConfig, model_preset
 from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError

@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.engine.models.layer_config import ExpertConfig
+from servetwin.engine.models.model_config import ExpertConfig
 from servetwin.workloads.errors import EngineError
 
 

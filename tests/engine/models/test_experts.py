@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from servetwin.engine.models.experts import Experts
-from servetwin.engine.models.layer_config import ExpertConfig
 from servetwin.engine.models.linear import Linear, LinearMap
+from servetwin.engine.models.model_config import ExpertConfig
 
 HIDDEN = 16
 

@@ -6,8 +6,13 @@ from dataclasses import asdict, replace
 import pytest
 from pydantic import TypeAdapter
 
-from servetwin.engine.models.layer_config import LatentConfig, RopeScaling
-from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
+from servetwin.engine.models.model_config import (
+    PRESETS,
+    LatentConfig,
+    ModelConfig,
+    RopeScaling,
+    model_preset,
+)
 from servetwin.engine.models.tensor_layout import parameters as count
 from servetwin.workloads.errors import EngineError
 from tests.support.model_matrix import ALL_MODELS
@@ -34,7 +39,7 @@ def test_the_default_preset_is_base() -> None:
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(EngineError, match=r"unknown model 'lama-8b': did you mean 'llama-8b'\?"):
+    with pytest.raises(EngineError, match=r"unknown model 'lama-8b'; did you mean 'llama-8b'\?"):
         model_preset("lama-8b")
 
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from servetwin.engine.models.layer_config import RopeScaling
-from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.model_config import RopeScaling, model_preset
 from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies, rotate
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.experts import Router
-from servetwin.engine.models.layer_config import ExpertConfig
 from servetwin.engine.models.linear import Linear, LinearMap
+from servetwin.engine.models.model_config import ExpertConfig
 
 CONFIG = ExpertConfig(experts=4, top_k=2, ffn_size=1)
 CHANCES = torch.tensor([0.1, 0.2, 0.3, 0.4])

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.loadtest.endpoint import probe
-from servetwin.loadtest.mock.clock import ServerClock, wait_until
 from servetwin.loadtest.mock.faults import Freeze
+from servetwin.loadtest.mock.server import ServerClock, wait_until
 from servetwin.loadtest.mock.truth import Truth
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.workloads.errors import LoadTestError

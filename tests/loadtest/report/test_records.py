@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from servetwin.loadtest.plan.schedule import ScheduledRequest
-from servetwin.loadtest.report.prompt_cache import (
+from servetwin.loadtest.report.load_notes import (
     CacheCounts,
     prompt_cache,
     prompt_cache_line,
@@ -19,7 +19,7 @@ from servetwin.loadtest.report.prompt_cache import (
 from servetwin.loadtest.report.records import delivered, outage_lines, outages
 from servetwin.loadtest.report.rows import Sending, request_rows
 from servetwin.workloads.request import Request
-from servetwin.workloads.statistics.prefix_reuse import lru_hits
+from servetwin.workloads.statistics.statistics import lru_hits
 from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import event
 from tests.support.prefix_chains import chained_traces

@@ -16,8 +16,7 @@ from servetwin.workloads.generators.prefixes import (
     with_shared_texts,
 )
 from servetwin.workloads.request import Request
-from servetwin.workloads.statistics.prefix_reuse import why_no_hits
-from servetwin.workloads.statistics.statistics import prefix_statistics
+from servetwin.workloads.statistics.statistics import prefix_statistics, why_no_hits
 from servetwin.workloads.trace import Trace
 
 

@@ -181,7 +181,7 @@ def test_bad_questions_are_answered(tmp_path: Path) -> None:
         read_clients(tmp_path)
     write_client(tmp_path, 12)
     clients = read_clients(tmp_path)
-    with pytest.raises(TraceError, match="no ServeGen client '13': did you mean 'chunk-12'"):
+    with pytest.raises(TraceError, match="no ServeGen client 'chunk-13'; did you mean 'chunk-12'"):
         read_clients(tmp_path, ["13"])
     with pytest.raises(TraceError, match=r"no requests from 9000 .*: the windows end at 1800 s"):
         generate_servegen(clients, 0, start_s=9000)

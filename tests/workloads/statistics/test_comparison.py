@@ -22,13 +22,13 @@ from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.generators.resampled import block_length
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.comparison import Check, compare, ks_distance
-from servetwin.workloads.statistics.prefix_reuse import (
+from servetwin.workloads.statistics.statistics import (
     lru_hits,
+    prefix_statistics,
     reblocked,
     reuse_shares,
     why_no_hits,
 )
-from servetwin.workloads.statistics.statistics import prefix_statistics
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import scale_rate
 from tests.support.effort import only_in_ci

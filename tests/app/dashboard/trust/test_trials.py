@@ -18,7 +18,7 @@ from servetwin.app.dashboard.trust.trials import (
 )
 from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.verdict.claims import MetricComparison
-from servetwin.app.verdict.resimulate import as_sent
+from servetwin.app.verdict.measured_facts import as_sent
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.profile import load_profile

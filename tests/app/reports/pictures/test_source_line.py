@@ -8,7 +8,7 @@ import pytest
 
 from servetwin.app.reports.run_words import grid_line, made_by, server_name, source_line
 from servetwin.sim.records.run import Run
-from servetwin.workloads.program.version import own_version
+from servetwin.workloads.program.package import own_version
 
 
 def run(scenario: dict[str, Any], kind: Any = "simulation", count: int = 2000, **extra: Any) -> Run:

@@ -11,11 +11,12 @@ from servetwin.app.verdict.effects import sides as machine
 from servetwin.app.verdict.effects.prediction import (
     ChangedServer,
     ChangedStepTime,
+    fit_calibration,
+    fitted_shapes,
     mean_accepted,
     predict_effect,
     with_measured_acceptance,
 )
-from servetwin.app.verdict.effects.roofline_fit import fit_calibration, fitted_shapes
 from servetwin.app.verdict.effects.sides import EffectLoads, sides_of
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.step_record import StepRecord

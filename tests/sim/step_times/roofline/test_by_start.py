@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.step_times.roofline.draft_time import ByStart
+from servetwin.sim.step_times.roofline.affine_step_time import ByStart
 
 
 @given(

@@ -12,7 +12,7 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.step_times.tables import KernelTable
 from servetwin.sim.step_times.tables import kernel_library as library
-from servetwin.sim.step_times.tables.kept_times import kept_table
+from servetwin.sim.step_times.tables.kernel_library import kept_table
 from servetwin.workloads.errors import ProfileError
 from tests.support.command import refused
 from tests.support.macro_steps import assert_macro_steps_change_nothing

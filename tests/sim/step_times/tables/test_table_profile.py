@@ -8,7 +8,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.tables import OperatorTable, Table, TableProfile
 from servetwin.sim.step_times.tables.interpolate import Curve, Surface
-from servetwin.sim.step_times.tables.operator_table import OperatorTimes
+from servetwin.sim.step_times.tables.published_tables import OperatorTimes
 from servetwin.workloads.errors import ProfileError
 from servetwin.workloads.request import Request
 from tests.support.measured_tables import decode_shape
