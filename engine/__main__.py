@@ -25,7 +25,7 @@ def main() -> int:
             from servetwin.engine.http.serving import serve_core  # while the core imports torch
 
             name, tokenizer = model.config.name, model.tokenizer()
-            serve_core(build, name, options.http(), _say, tokenizer, first=core)
+            serve_core(build, name, options.http, _say, tokenizer, first=core)
     except ServetwinError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -36,7 +36,7 @@ class Prices:
         listed = LISTED["per_hour"] if self.others is None else {}
         return replace(self, by_device={**listed, **mine})
 
-    def require_name(self, devices: Iterable[str], where: str) -> None:
+    def require_known(self, devices: Iterable[str], where: str) -> None:
         """Raise ``PolicyError`` for the price of a device that no candidate has."""
         for name in self.by_device:
             known = sorted(set(devices))

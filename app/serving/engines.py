@@ -41,7 +41,7 @@ def started_engine(options: ServeOptions) -> Iterator[LiveEngine]:
     """Start an engine with ``options`` on a free port, with a step log, and stop it at the end."""
     with TemporaryDirectory(prefix="servetwin-") as folder:
         log = Path(folder) / "steps.jsonl"
-        with EngineServer(replace(options, port=0, step_log=log)) as server:
+        with EngineServer(replace(options, step_log=log)) as server:
             yield LiveEngine(server.url, log)
 
 

@@ -12,7 +12,7 @@ _STOP_GRACE_S = 15.0
 
 
 class EngineServer:
-    """Starts ``python -m engine`` on a free port (unless ``options.port`` names one).
+    """Starts ``python -m engine`` on a free port (unless ``options.http.port`` names one).
 
     Raises ``EngineError`` with the server's own reason when it cannot start.
     """
@@ -55,7 +55,7 @@ class EngineServer:
         """Stop it: requests that are running may finish, then the step log is complete."""
         self.process.terminate()
         try:
-            self.process.wait(self.options.drain_s + _STOP_GRACE_S)
+            self.process.wait(self.options.http.drain_s + _STOP_GRACE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

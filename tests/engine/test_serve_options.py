@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
@@ -14,11 +15,11 @@ from tests.support.model_matrix import ALL_MODELS
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
 
 
-TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
+TINY = ServeOptions(model="tiny", policies=POLICIES)
 
 
 def test_options_survive_the_way_to_the_server() -> None:
-    options = replace(TINY, step_log=Path("a/b.jsonl"), drain_s=1.5)
+    options = replace(TINY, step_log=Path("a/b.jsonl"), http=HttpSettings(drain_s=1.5))
     assert ServeOptions.from_json(options.as_json()) == options
     assert ServeOptions.from_json(TINY.as_json()) == TINY
 

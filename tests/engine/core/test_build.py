@@ -15,7 +15,7 @@ from servetwin.workloads.errors import ServetwinError
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
 
 
-TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
+TINY = ServeOptions(model="tiny", policies=POLICIES)
 
 
 @pytest.mark.parametrize(

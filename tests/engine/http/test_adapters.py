@@ -23,7 +23,6 @@ def test_a_request_names_an_adapter_as_its_model(tmp_path: Path) -> None:
     options = ServeOptions(
         model="tiny",
         policies=PolicyConfig(kv_tokens=1024, max_model_len=256),
-        port=0,
         computation=Computation(device="cpu", adapters=(("legal", str(folder)),)),
     )
     with EngineServer(options) as server, httpx.Client(base_url=server.url) as client:

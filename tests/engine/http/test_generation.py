@@ -40,7 +40,7 @@ def llm(folder: Path) -> LLM:
 @pytest.fixture(scope="module")
 def client(folder: Path) -> Iterator[httpx.Client]:
     with (
-        EngineServer(ServeOptions(str(folder), POLICIES, port=0)) as server,
+        EngineServer(ServeOptions(str(folder), POLICIES)) as server,
         httpx.Client(base_url=f"{server.url}/v1", trust_env=False, timeout=60) as client,
     ):
         yield client
@@ -147,4 +147,4 @@ def test_a_checkpoint_that_is_not_whole_is_no_server(tmp_path: Path) -> None:
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:9000])
     with pytest.raises(EngineError, match=rf"^{weights}: is truncated: "):
-        EngineServer(ServeOptions(str(folder), POLICIES, port=0)).__enter__()
+        EngineServer(ServeOptions(str(folder), POLICIES)).__enter__()

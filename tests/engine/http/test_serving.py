@@ -18,6 +18,7 @@ import pytest
 
 from servetwin.engine.core.step_log import read_arrivals, read_step_log
 from servetwin.engine.http.engine_server import EngineServer
+from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
@@ -27,7 +28,7 @@ from tests.support.paths import ROOT
 pytest.importorskip("torch")
 
 POLICIES = PolicyConfig(kv_tokens=4096, max_model_len=2048, max_seqs=4)
-TINY = ServeOptions(model="tiny", policies=POLICIES, port=0)
+TINY = ServeOptions(model="tiny", policies=POLICIES)
 LONG = {"prompt": [300] * 20, "max_tokens": 1200, "ignore_eos": True}
 
 
@@ -56,7 +57,11 @@ def post(url: str, body: dict[str, Any]) -> httpx.Response:
 @pytest.mark.slow
 def test_sigterm_lets_running_requests_finish_and_refuses_new_ones(tmp_path: Path) -> None:
     # A busy machine takes longer than the usual time for what runs.
-    options = replace(TINY, step_log=tmp_path / "steps.jsonl", drain_s=60.0)
+    options = replace(
+        TINY,
+        step_log=tmp_path / "steps.jsonl",
+        http=HttpSettings(port=0, drain_s=60.0, max_restarts=0),
+    )
     with EngineServer(options) as server:
         facts = get(f"{server.url}/servetwin/engine").json()
         with long_stream(server.url) as events:
@@ -113,7 +118,9 @@ def test_a_second_signal_cuts_off_a_client_that_does_not_read() -> None:
 
 @pytest.mark.slow
 def test_a_killed_core_is_started_again_and_its_log_goes_on(tmp_path: Path) -> None:
-    options = replace(TINY, max_restarts=1, step_log=tmp_path / "steps.jsonl")
+    options = replace(
+        TINY, http=HttpSettings(port=0, max_restarts=1), step_log=tmp_path / "steps.jsonl"
+    )
     with EngineServer(options) as server:
         with long_stream(server.url) as events:
             first_pid = core_pid(server.url)
@@ -144,7 +151,9 @@ def test_a_killed_core_is_started_again_and_its_log_goes_on(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_core_that_hangs_is_stalled_until_it_moves() -> None:
-    with EngineServer(replace(TINY, step_limit_s=0.5)) as server:
+    with EngineServer(
+        replace(TINY, http=HttpSettings(port=0, step_limit_s=0.5, max_restarts=0))
+    ) as server:
         with long_stream(server.url) as events:
             pid = core_pid(server.url)
             os.kill(pid, signal.SIGSTOP)
@@ -168,7 +177,12 @@ def core_pid(url: str) -> int:
 
 @pytest.mark.slow
 def test_grace_is_limited() -> None:
-    with EngineServer(replace(TINY, drain_s=0.0)) as server, long_stream(server.url) as events:
+    with (
+        EngineServer(
+            replace(TINY, http=HttpSettings(port=0, drain_s=0.0, max_restarts=0))
+        ) as server,
+        long_stream(server.url) as events,
+    ):
         server.process.send_signal(signal.SIGTERM)
         *_, last = events
         assert json.loads(last)["error"]["message"] == "the server is shutting down"
@@ -232,7 +246,10 @@ def is_alive(pid: int) -> bool:
     ("changes", "message"),
     [
         ({"model": "bas"}, "unknown model 'bas'; did you mean 'base'?"),
-        ({"host": "256.0.0.1"}, "cannot listen on 256.0.0.1: Name or service not known"),
+        (
+            {"http": HttpSettings("256.0.0.1")},
+            "cannot listen on 256.0.0.1: Name or service not known",
+        ),
     ],
 )
 def test_a_server_that_cannot_start_says_why(changes: dict[str, Any], message: str) -> None:
@@ -244,7 +261,8 @@ def test_a_server_that_cannot_start_says_why(changes: dict[str, Any], message: s
 def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(EngineError) as caught, EngineServer(replace(TINY, port=port)):
+        options = replace(TINY, http=HttpSettings(port=port, max_restarts=0))
+        with pytest.raises(EngineError) as caught, EngineServer(options):
             pass
     assert str(caught.value) == f"cannot listen on 127.0.0.1:{port}: Address already in use"
 
