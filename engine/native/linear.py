@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from servetwin.engine.native.compiler import load_functions
@@ -59,16 +60,14 @@ class NativeLinear:
         return y
 
 
-def pack(weight: Tensor, lanes: int) -> Tensor:
-    """Return [output size, input size] as [panels, input size, lanes]; the last is padded by 0."""
-    outputs, inputs = weight.shape
-    panels = -(-outputs // lanes)
-    packed = weight.new_zeros((panels, inputs, lanes))
-    full = outputs // lanes
-    packed[:full] = weight[: full * lanes].view(full, lanes, inputs).transpose(1, 2)
-    if left := outputs - full * lanes:
-        packed[full, :, :left] = weight[full * lanes :].T
-    return packed
+def pack(weight: Tensor, lanes: int, together: int = 1) -> Tensor:
+    """Return [outputs, inputs] as [panels, inputs / together, lanes, together]; the last panel is
+    padded by 0.
+    """
+    missing = -len(weight) % lanes
+    padded = F.pad(weight, (0, 0, 0, missing)) if missing else weight
+    panels = padded.reshape(-1, lanes, weight.shape[1] // together, together)
+    return panels.transpose(1, 2).contiguous()
 
 
 @cache

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, QuantisedProduct
 from servetwin.engine.native.compiler import load_functions
+from servetwin.engine.native.linear import pack
 
 _SOURCE = Path(__file__).with_name("quantised_linear.c")
 
@@ -58,7 +59,7 @@ class NativeInt8Product(_NativeProduct):
 
     def __init__(self, weight: Int8Weight) -> None:
         lanes = _loaded().lanes()
-        super().__init__(weight, pack(weight.codes, lanes, 1), _padded(weight.scales, lanes))
+        super().__init__(weight, pack(weight.codes, lanes), _padded(weight.scales, lanes))
 
 
 class NativeInt4Product(_NativeProduct):
@@ -69,7 +70,7 @@ class NativeInt4Product(_NativeProduct):
     def __init__(self, weight: Int4Weight) -> None:
         lanes, codes = _loaded().lanes(), weight.codes
         grid = torch.stack((weight.scales, weight.middles), 2).flatten(1)
-        packed = pack(codes[:, ::2] | codes[:, 1::2] << 4, lanes, 1), pack(grid, lanes, 1)
+        packed = pack(codes[:, ::2] | codes[:, 1::2] << 4, lanes), pack(grid, lanes)
         super().__init__(weight, *packed, group=weight.group)
 
 
@@ -97,17 +98,6 @@ class NativeIntegerProduct(_NativeProduct):
 def _padded(outputs: Tensor, lanes: int) -> Tensor:
     """Return a number for each output, with zeros up to whole panels."""
     return F.pad(outputs, (0, -len(outputs) % lanes))
-
-
-def pack(rows: Tensor, lanes: int, together: int) -> Tensor:
-    """Return [outputs, inputs] as [panels, inputs / together, lanes, together]; the last panel is
-    padded by 0.
-    """
-    outputs, inputs = rows.shape
-    padded = rows.new_zeros((-(-outputs // lanes) * lanes, inputs))
-    padded[:outputs] = rows
-    panels = padded.view(-1, lanes, inputs // together, together)
-    return panels.transpose(1, 2).contiguous()
 
 
 def _loaded() -> CDLL:

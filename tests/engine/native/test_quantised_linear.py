@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, QuantisedProduct
 from servetwin.engine.formats.weight_formats import IntegerProduct, RestoredProduct
+from servetwin.engine.native.linear import pack
 from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,
     NativeIntegerProduct,
     can_multiply,
-    pack,
 )
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
