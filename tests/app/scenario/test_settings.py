@@ -87,7 +87,7 @@ def test_settings_keep_a_base_consistent() -> None:
     shared = PolicyConfig(prefix_cache=True, max_seqs=4, token_budget=8)
     assert not with_settings(shared, {"kv": "contiguous"}).prefix_cache
     assert with_settings(shared, {"max_seqs": 64}).token_budget == 64
-    with pytest.raises(PolicyError, match="cannot share"):
+    with pytest.raises(PolicyError, match="must be false with kv: contiguous"):
         with_settings(shared, {"kv": "contiguous", "prefix_cache": True})
     with pytest.raises(PolicyError, match="token_budget: 8 is not possible"):
         with_settings(shared, {"max_seqs": 64, "token_budget": 8})
