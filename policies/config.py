@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from math import ceil
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin
 
 from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, SCHEDULERS, TABLES
 from servetwin.workloads.errors import PolicyError, did_you_mean
@@ -170,7 +170,7 @@ class PolicyConfig:
         self._require_room()
         self._require_exclusions()
 
-    def changed(self, **changes: Any) -> "PolicyConfig":
+    def changed(self, **changes: Any) -> Self:
         """Return a copy with changes, without earlier settings that its policies do not read."""
         unread = unread_settings({**self._named(), **changes})
         return replace(self, **{**{name: _DEFAULTS[name] for name in unread}, **changes})
@@ -182,8 +182,8 @@ class PolicyConfig:
         unknown = self.decide_ahead * (1 + drafts)
         return drafts and drafts + unknown + self.draft_slots + (not self.prompt_token)
 
-    def with_drafts(self, drafts: int, prompt_token: bool = True) -> "PolicyConfig":
-        """Return a copy whose decodes verify so many drafts, decided in step.
+    def with_drafts(self, drafts: int, prompt_token: bool = True, ahead: bool = False) -> Self:
+        """Return a copy whose decodes verify so many drafts, decided in step or as before.
 
         The rows of ``unified`` keep their budget, if it feeds every sequence (vLLM V1); elsewhere
         it grows by the drafts, so that prompts find as much room as before.
@@ -191,8 +191,8 @@ class PolicyConfig:
         budget = self.token_budget + self.max_seqs * drafts
         if self.batching == "unified":
             budget = max(self.token_budget, self.max_seqs * (1 + drafts))
-        drafting = {"draft_rows": drafts, "prompt_token": prompt_token}
-        return self.changed(**drafting, token_budget=budget, decide_ahead=False)
+        drafting = {"draft_rows": drafts, "prompt_token": prompt_token, "token_budget": budget}
+        return self.changed(**drafting, decide_ahead=ahead and self.decide_ahead)
 
     def _named(self) -> dict[str, object]:
         return {"batching": self.batching, "kv": self.kv}

@@ -44,7 +44,8 @@ class DraftedDecoding(Technique):
         if setup.acceptance is not None:
             raise self.refusal(_SEVERAL_TOKENS)
         try:
-            policies = setup.policies.with_drafts(acceptance.rows - 1, acceptance.prompt_token)
+            drafts, ahead = acceptance.rows - 1, drafting is not None  # vLLM: not with n-grams
+            policies = setup.policies.with_drafts(drafts, acceptance.prompt_token, ahead)
         except PolicyError as error:
             raise self.refusal(str(error)) from error
         drafted = replace(setup, policies=policies).with_deployment(drafting=drafting)

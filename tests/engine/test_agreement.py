@@ -12,7 +12,10 @@ from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig, Reservation
 from servetwin.policies.registry import SCHEDULERS
+from servetwin.sim.core.simulate import simulate
 from servetwin.sim.experiments.decision_check import check_decisions
+from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.workloads.request import Request
 from tests.support.core_story import policy
 from tests.support.timed_requests import TimedRequest, run_requests
 
@@ -149,6 +152,23 @@ def test_recorded_times_replayed_give_the_identical_decisions(
     assert any(record.waiting for record in log.records), "memory or slots never ran short"
     accepted = {tokens for record in log.records for _, _, tokens in record.drafts}
     assert accepted == ({0, 1, 2} if config.draft_rows else set())
+
+
+def test_deciding_ahead_costs_the_steps_that_are_foreseen() -> None:
+    """Short answers, slots always full: an ended one holds its slot for a step more."""
+    steps = []
+    for ahead in (False, True):
+        config = replace(SMALL, batching="unified", queue_samples=True, decide_ahead=ahead)
+        core = tiny_core(config)
+        core.log = log = MemoryStepLog()
+        params = SamplingParams(6, ignore_eos=True)
+        run_requests(core, [(0.0, f"r{row}", [300 + row] * 9, params) for row in range(60)])
+        asked = [Request(f"r{row}", 0.0, 9, 6) for row in range(60)]
+        one_second = LinearStepTime.of({"constant": 1.0})
+        run = simulate(asked, build_scheduler(config), one_second, macro=False)
+        assert run.extra["simulation"]["steps"] == len(log.records)
+        steps.append(len(log.records))
+    assert 1.1 < steps[1] / steps[0] < 1.25
 
 
 def test_a_different_policy_does_not_reproduce_the_log() -> None:
