@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from servetwin.app.command import Command, UsageError, completions, section
-from servetwin.app.last_net import OUR_FAULT, last_words
+from servetwin.app.last_net import OUR_FAULT, is_out_of_memory, last_words
 
 COMMANDS: Mapping[str, tuple[str, str]] = json.loads(
     Path(__file__).with_name("commands").joinpath("commands.json").read_text()
@@ -158,10 +158,10 @@ def main() -> None:
         whole_help = "\n" in message
         _print_error(message if whole_help else f"servetwin: {message}")
         sys.exit(error.exit_code)
-    except MemoryError:  # an import may find none either
-        sys.stderr.write("servetwin: out of memory; take a part of the input, or more memory\n")
-        sys.exit(1)
     except BaseException as error:
+        if is_out_of_memory(error):  # an import may find none either
+            sys.stderr.write("servetwin: out of memory; take a part of the input, or more memory\n")
+            sys.exit(1)
         from servetwin.workloads.plugins import plugin_error
 
         problem = plugin_error(error)
@@ -190,10 +190,11 @@ def is_compiled() -> bool:
 
 
 def _print_error(text: str) -> None:
-    """Write to stderr, without secrets; bytes of a file that are no text become escapes."""
+    """Write to stderr, without secrets; what a file holds that no terminal prints is escaped."""
     from servetwin.loadtest.redaction import hide_secrets
 
-    typer.echo(hide_secrets(text.encode(errors="backslashreplace").decode()), err=True)
+    shown = (c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    typer.echo(hide_secrets("".join(shown)), err=True)
 
 
 if __name__ == "__main__":

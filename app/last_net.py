@@ -9,6 +9,11 @@ OUR_FAULT = 70
 """Exit code of an error that nobody foresaw (EX_SOFTWARE of sysexits.h)."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory was missing: for an object, or for the code of a library."""
+    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
+
+
 def last_words(error: Exception, arguments: Sequence[str], version: str) -> tuple[str, int]:
     """Return the line and the exit code for an error that is not the user's.
 

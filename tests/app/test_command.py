@@ -130,11 +130,14 @@ def test_what_the_system_refuses_is_nobodys_fault(error: Exception, line: str) -
     assert last_words(error, (), "servetwin 1") == (line, 1)
 
 
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ImportError("x.so: failed to map segment from shared object")]
+)
 def test_short_memory_is_said_without_an_import(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def app(**_: object) -> None:
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(cli, "app", app)
     monkeypatch.setitem(sys.modules, "servetwin.loadtest.redaction", None)

@@ -13,6 +13,7 @@ from servetwin.workloads.generators.named import NAMED
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.statistics.statistics import statistics
 from servetwin.workloads.transform import limit, scale_rate, scale_tokens, window
+from tests.support.command import refused
 from tests.support.paths import SAMPLE
 
 SAMPLE_OPTIONS = [
@@ -248,3 +249,11 @@ def test_named_workloads_are_listed_with_their_sources() -> None:
 def test_an_unknown_named_workload_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match="did you mean 'evaluation'"):
         run("generate", "--out", tmp_path / "x.jsonl", "--named", "evalution")
+
+
+def test_what_no_terminal_prints_is_escaped(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text("a,prompt_tokens,b\x1b[2J\u2028c\n1,2\n")
+    line = refused("workload", "stats", trace)
+    assert line.isprintable()
+    assert r"b\x1b[2J\u2028c" in line
