@@ -236,7 +236,7 @@ def counted(count: float, noun: str) -> str:
 def utf8(text: str) -> str:
     """Return a text without change. Raises ``RowError`` where its bytes were not UTF-8."""
     if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
-        raise RowError("row", "not UTF-8", text)
+        raise RowError("row", "not UTF-8; save it as UTF-8 (Excel: CSV UTF-8)", text)
     return text
 
 

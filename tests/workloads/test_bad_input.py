@@ -196,9 +196,13 @@ FILES = [
     ),
     (
         ROW.encode() + b'{"x": "\xff"}\n',
-        ':2: field \'row\': not UTF-8 ("{\\"x\\": \\"\\udcff\\"}")',
+        ":2: field 'row': not UTF-8; save it as UTF-8 (Excel: CSV UTF-8) "
+        '("{\\"x\\": \\"\\udcff\\"}")',
     ),
-    (b"\xff\xff\n", ":1: field 'row': not UTF-8 (\"\\udcff\\udcff\")"),
+    (
+        b"\xff\xff\n",
+        ":1: field 'row': not UTF-8; save it as UTF-8 (Excel: CSV UTF-8) (\"\\udcff\\udcff\")",
+    ),
     (HEADER.encode("utf-16"), ": text in UTF-16; save it as UTF-8 (Excel: CSV UTF-8)"),
 ]
 

@@ -1,12 +1,14 @@
 """The meaning of the name of a column, whatever its case, its order and its marks.
 
-A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input Tokens (count)`` and
-``usage.prompt_tokens`` are the tokens of the prompt; ``prompt_tokens_price`` is nothing.
+A name is taken where *all* of its words are known: ``prompt_tokens``, ``Input Tokens (count)``,
+``Eingabe-Token`` and ``usage.prompt_tokens`` are the tokens of the prompt; ``prompt_tokens_price``
+is nothing.
 """
 
 import re
 from functools import cache
 from typing import Any
+from unicodedata import normalize
 
 from servetwin.workloads.program.package import shipped_json
 
@@ -73,7 +75,8 @@ def is_plain_time(name: str) -> bool:
 
 
 def _words(name: str) -> tuple[str, ...]:
-    pieces = _PIECE.findall(name.replace("gen_ai", ""))
+    plain = normalize("NFKD", name.replace("gen_ai", "")).encode("ascii", "ignore").decode()
+    pieces = _PIECE.findall(plain)
     split = (_WORD.findall(piece) if not piece.isupper() else [piece] for piece in pieces)
     return tuple(word.lower() for words in split for word in words)
 
