@@ -108,7 +108,7 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     seconds, and the relative ``error``.
     """
     metrics = figures["metric"].unique().tolist()
-    titles = [_shown_metric(figures[figures["metric"] == metric]).title for metric in metrics]
+    titles = [shown_metric(figures, metric).title for metric in metrics]
     axes = [(f"measured {title}", f"predicted {title}") for title in titles]
     title = "Predicted against measured latencies of real GPUs"
     figure = canvas_in_columns(axes, _alt(figures), title)
@@ -121,14 +121,14 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     return figure
 
 
-def _shown_metric(figures: pd.DataFrame) -> Metric:
-    """Return the one metric of these figures, in the unit in which they are shown."""
-    values = figures[["predicted", "measured"]].to_numpy(float).ravel().tolist()
-    return METRICS[figures["metric"].iloc[0]].fitting(values)
+def shown_metric(figures: pd.DataFrame, metric: str) -> Metric:
+    """Return a metric in the unit in which its figures of all GPUs are shown."""
+    of_metric = figures.loc[figures["metric"] == metric, ["predicted", "measured"]]
+    return METRICS[metric].fitting(of_metric.to_numpy(float).ravel().tolist())
 
 
 def _add_panel(figure: Figure, figures: pd.DataFrame, col: int) -> None:
-    metric, symbols = _shown_metric(figures), _symbols(figures)
+    metric, symbols = shown_metric(figures, figures["metric"].iloc[0]), _symbols(figures)
     scaled = figures.assign(**{s: metric.factor * figures[s] for s in ("predicted", "measured")})
     values = scaled[["predicted", "measured"]].to_numpy(float)
     least, most = float(values.min()) / _MARGIN, float(values.max()) * _MARGIN

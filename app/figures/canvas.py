@@ -262,11 +262,12 @@ MOST_LIMITS = 4
 """What lies higher than so many limits is cut off."""
 
 
-def cut_above(figure: Figure, limit: float, highest: float) -> float:
-    """Let a figure end above its limit and its ``highest`` value, but not far above the limit.
+def add_limit(figure: Figure, limit: float, highest: float) -> float:
+    """Draw a limit; let the figure end above it and its ``highest`` value, but not far above.
 
     Return where it ends.
     """
+    figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
     top = max(min(1.1 * highest, MOST_LIMITS * limit), 1.25 * limit)
     figure.update_yaxes(range=[0, top])
     return top
@@ -307,9 +308,11 @@ FloatArray = npt.NDArray[np.float64]
 
 def evenly(frame: pd.DataFrame, most: int) -> pd.DataFrame:
     """Return at most ``most`` rows, evenly spaced, first and last among them."""
-    if len(frame) <= most:
-        return frame
-    return frame.iloc[np.linspace(0, len(frame) - 1, most).round().astype(int)]
+    return frame.iloc[_places(len(frame), most)]
+
+
+def _places(count: int, most: int) -> npt.NDArray[np.int64]:
+    return np.linspace(0, max(count - 1, 0), min(count, most)).round().astype(int)
 
 
 def cdf_points(values: pd.Series, most: int = 400) -> tuple[FloatArray, FloatArray]:
@@ -317,9 +320,7 @@ def cdf_points(values: pd.Series, most: int = 400) -> tuple[FloatArray, FloatArr
     defined = np.sort(values.to_numpy(dtype=float))
     defined = defined[np.isfinite(defined)]
     shares = np.arange(1, len(defined) + 1) / max(len(defined), 1)
-    if len(defined) <= most:
-        return defined, shares
-    places = np.linspace(0, len(defined) - 1, most).round().astype(int)
+    places = _places(len(defined), most)
     return defined[places], shares[places]
 
 

@@ -16,8 +16,8 @@ from servetwin.app.figures.canvas import (
     Figure,
     Look,
     Looks,
+    add_limit,
     canvas,
-    cut_above,
     error_bars,
     escape_markup,
     plot,
@@ -54,10 +54,7 @@ def _latency(sweep: Sweep, key: str, point: str) -> tuple[str, Figure]:
     limit_s = getattr(sweep.limits, key, None)
     if point == "p99" and limit_s is not None:
         limit = limit_s * metric.factor
-        figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
-        cut_above(figure, limit, max((max(trace.y) for trace in figure.data), default=0.0))
-        if sweep.knee and sweep.knee.rate_per_s is not None:
-            figure.add_vline(x=sweep.knee.rate_per_s, line=LIMIT_LINE, annotation_text="knee")
+        add_limit(figure, limit, max((max(trace.y) for trace in figure.data), default=0.0))
     return f"{metric.label}, {point}", figure
 
 
@@ -71,8 +68,6 @@ def _attainment(sweep: Sweep) -> list[tuple[str, Figure]]:
     )
     figure.update_traces(error_y=bars, selector={"name": "measured"})
     figure.add_hline(y=sweep.settings.wanted, line={"color": LIMIT_COLOUR, "dash": "dot"})
-    if sweep.knee and sweep.knee.rate_per_s is not None:
-        figure.add_vline(x=sweep.knee.rate_per_s, line={"color": LIMIT_COLOUR, "dash": "dot"})
     return [("Share of requests within the SLO", figure)]
 
 
@@ -99,6 +94,8 @@ def _curve(sweep: Sweep, key: str, metric: Metric) -> Figure:
         if points:
             xs, ys = zip(*points, strict=True)
             figure.add_scatter(x=xs, y=ys, mode="lines+markers", name=name, line=line)
+    if sweep.knee and sweep.knee.rate_per_s is not None:
+        figure.add_vline(x=sweep.knee.rate_per_s, line=LIMIT_LINE, annotation_text="knee")
     return figure
 
 
@@ -162,7 +159,7 @@ def latency_by_load(
         curve = ", ".join(f"{spoken(v)} at {r:g}" for r, v in zip(of["rate"], y, strict=True))
         alt.append(f"{name}: {curve} requests/s.")
     if limit is not None:
-        _add_limit(figure, limit, highest)
+        add_limit(figure, limit, highest)
         alt.append(f"The limit is {spoken(limit)}.")
     figure.add_vline(x=now_per_s, line={**LIMIT_LINE, "dash": "dot"}, annotation_text="today")
     alt.append(f"Today's load is {now_per_s:.3g} requests/s.")
@@ -182,7 +179,7 @@ def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Lo
     limit = scaled(target, 1.0)
     drawn = {answer.label: list(filter(_has_latency, answer.points)) for answer in answers}
     factors = [point.factor for points in drawn.values() for point in points]
-    top = _add_limit(figure, limit, scaled(target, max(factors, default=0.0)))
+    top = add_limit(figure, limit, scaled(target, max(factors, default=0.0)))
     for answer in answers:
         look = looks[answer.label]
         if points := drawn[answer.label]:
@@ -213,12 +210,6 @@ def _is_overloaded(point: CurvePoint) -> bool:
 
 def _has_latency(point: CurvePoint) -> bool:
     return isfinite(point.factor) and not _is_overloaded(point)
-
-
-def _add_limit(figure: Figure, limit: float, highest: float) -> float:
-    """Draw the limit; return where the axis ends."""
-    figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
-    return cut_above(figure, limit, highest)
 
 
 def _add_overloaded(

@@ -54,9 +54,8 @@ def curve(points: pd.DataFrame, name: str, keys: Sequence[str], slo: SLO | None)
             name=canvas.escape_markup(name_of_line),
         )  # fmt: skip
     if (limit_s := getattr(slo, key, None)) is not None and len(drawn):
-        limit, line = limit_s * metric.factor, {**canvas.LIMIT_LINE, "width": 1}
-        figure.add_hline(y=limit, line=line, annotation_text="SLO")
-        canvas.cut_above(figure, limit, float(drawn[column].max()) * metric.factor)
+        highest = float(drawn[column].max())
+        canvas.add_limit(figure, limit_s * metric.factor, highest * metric.factor)
     return figure.update_layout(**_PAPER["layout"], showlegend=len(figure.data) > 1)
 
 

@@ -9,7 +9,6 @@ import pandas as pd
 from servetwin.app.figures.canvas import Figure, canvas, escape_markup, spoken
 from servetwin.app.words import asset_table, origin_shares
 
-_GB = 1e9
 Part = tuple[str, str, str]
 """Name, colour and pattern."""
 

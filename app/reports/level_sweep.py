@@ -52,7 +52,8 @@ def load_lines(sweep: Sweep) -> Iterator[str]:
     arrivals = load.get("arrivals") or ("its own gaps" if "path" in load else "poisson")
     arrivals = "closed loops" if settings.of == "users" else arrivals
     yield f"load test of {about.get('model')} at {about.get('base_url')} ({about.get('api', '')})"
-    yield f"levels of {settings.requests} requests of {about.get('trace')}, {arrivals}; {prompts}"
+    requests = f"{'up to ' if settings.level_s else ''}{settings.requests}"
+    yield f"levels of {requests} requests of {about.get('trace')}, {arrivals}; {prompts}"
     yield from filter(None, [about.get("lengths"), made_words(about.get("machine", {}))])
     if sweep.limits:
         by_alone = "" if settings.slo else ", by what requests take that come alone"
@@ -107,9 +108,10 @@ def knee_sentences(sweep: Sweep) -> Iterator[str]:
     yield f"knee: {_knee_words(knee)} ({100 * wanted:g} % of the requests within the SLO)"
     if sweep.predicted:
         yield f"predicted knee: {_predicted_words(sweep.predicted, knee)}"
-    if sweep.settings.requests < (least := least_requests(wanted)):
+    most = max(level.requests for level in sweep.levels)
+    if most < (least := least_requests(wanted)):
         yield (
-            f"no lower end: a level of {sweep.settings.requests} requests cannot prove "
+            f"no lower end: a level of {most} requests cannot prove "
             f"{100 * wanted:g} %, even without a miss; --sweep-requests {least}"
         )
 

@@ -61,8 +61,8 @@ class LevelLoad:
 
     def of(self, plan: LevelPlan) -> LoadChoice:
         """Return the load of a level, as if it stood on the command line."""
-        changes = {"sweep": NO_SWEEP, "limit": self.requests, "seed": self._seed(plan)}
-        return replace(self.choice, **{**changes, **self._changes(plan)})
+        changes = {"limit": plan.requests or self.requests, "seed": self._seed(plan)}
+        return replace(self.choice, sweep=NO_SWEEP, **{**changes, **self._changes(plan)})
 
     def trace(self, plan: LevelPlan) -> Trace:
         """Read or generate the requests of a level."""
@@ -89,8 +89,7 @@ class LevelLoad:
         if plan.kind == "throughput":
             rate_per_s = None if self.choice.path else 1.0
             return {**end, "rate_per_s": rate_per_s, "arrivals": self._arrivals}
-        few = min(SYNCHRONOUS_REQUESTS, self.requests or SYNCHRONOUS_REQUESTS)
-        return {**end, **closed, "limit": few, "loop": 1}
+        return {**end, **closed, "limit": plan.requests or SYNCHRONOUS_REQUESTS, "loop": 1}
 
     @property
     def _arrivals(self) -> str | None:
@@ -183,7 +182,8 @@ def sweep_levels(url: str, options: LoadTestOptions, claim: RunClaim) -> None:
     attainment = options.load.sweep.attainment
     slo, wanted = parse_target(options.slo, attainment) if options.slo else (None, attainment)
     load, folder, levels = options.load, claim.folder, LevelLoad(options.load)
-    likely = levels.predicted_trace()
+    likely, budget = levels.predicted_trace(), load.sweep.stopping_rule()
+    typer.echo(f"load test after load test, for about {budget} (--sweep-budget)", err=True)
     endpoint = options.probe(url, likely)
     check_times(endpoint, options.sending(load), slo, predicted=False)
     typer.echo(endpoint_line(endpoint), err=True)
@@ -205,7 +205,7 @@ def sweep_levels(url: str, options: LoadTestOptions, claim: RunClaim) -> None:
 
     claim.begin()
     keep(sweep)
-    sweep = run_sweep(sweep, load.sweep.stopping_rule(), tests.measure, keep)
+    sweep = run_sweep(sweep, budget, tests.measure, keep)
     with saved(sweep, folder) as place:
         verdict = sweep_verdict(sweep)
         record = {**verdict.as_dict(), **sweep.as_dict(), "folder": str(place)}

@@ -12,7 +12,7 @@ known.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 from servetwin.loadtest.sweep.attainment import Attainment, least_requests
 
@@ -113,6 +113,8 @@ def _by_rate(levels: Sequence[RatedLevel]) -> list[RatedLevel]:
 
 FIRST_SHARE = 0.5
 """The first rate, as a share of the saturation rate."""
+GROWTH = 3.0
+"""From rate to rate of a climb."""
 END_WIDTHS = 2.5
 """Precision of the ends of the interval, as a multiple of that of the knee."""
 
@@ -122,8 +124,10 @@ class KneeSearch:
     """What is searched: a rate at which ``wanted`` of the requests keep the SLO.
 
     No rate above ``saturation_per_s`` is tried, where the queue grows for as long as the requests
-    last, nor below ``alone_per_s``, at which one user after the other is served. ``precision`` is
-    the relative width at which a bracket is narrow, ``requests`` the size of a level.
+    last, nor below ``alone_per_s``, at which one user after the other is served. Where the
+    saturation is not known (inf), rates grow from there until one fails, and only the knee is
+    searched, not the ends of its interval. ``precision`` is the relative width at which a bracket
+    is narrow, ``requests`` the size of a level.
     """
 
     wanted: float
@@ -144,6 +148,8 @@ class KneeSearch:
 
     def _brackets(self, levels: Sequence[RatedLevel]) -> Iterator[tuple[Bracket, float]]:
         yield held(levels, self.wanted), 1 + self.precision
+        if self.saturation_per_s == inf:
+            return
         wider = 1 + END_WIDTHS * self.precision
         if self.can_prove:
             yield surely_held(levels, self.wanted), wider
@@ -152,6 +158,8 @@ class KneeSearch:
     def _inside(self, bracket: Bracket, narrow: float) -> float | None:
         """Return a rate inside a bracket; None where it is narrow or ends at a limit."""
         below, above = bracket.below, bracket.above
+        if above is None and self.saturation_per_s == inf:
+            return GROWTH * (below or self.alone_per_s)
         if below is None and above is None:
             return FIRST_SHARE * self.saturation_per_s
         if above is None:

@@ -20,12 +20,16 @@ SHARE = "slo_attainment"
 
 @dataclass(frozen=True, slots=True)
 class LevelPlan:
-    """The load of a level: one user, all requests at once, a rate, or a number of users."""
+    """The load of a level: one user, all requests at once, a rate, or a number of users.
+
+    ``requests`` is None where it has as many as the other levels.
+    """
 
     number: int
     kind: LevelKind
     rate_per_s: float | None = None
     users: int | None = None
+    requests: int | None = None
 
     @property
     def folder(self) -> str:

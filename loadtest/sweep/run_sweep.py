@@ -33,15 +33,18 @@ class SweepBudget:
     load_tests: float = inf
     time_s: float = inf
 
+    def __str__(self) -> str:
+        return f"{self.time_s:g} s" if self.load_tests == inf else f"{self.load_tests:g} load tests"
+
     def spent(self, load_tests: int, elapsed_s: float, next_s: float) -> str | None:
         """Return why no other load test is sent; None where one fits.
 
         ``next_s`` is how long its sending would take.
         """
         if load_tests >= self.load_tests:
-            return f"the budget of {self.load_tests:g} load tests is spent"
+            return f"the budget of {self} is spent"
         if elapsed_s + next_s > self.time_s:
-            return f"the next level would end later than the budget of {self.time_s:g} s"
+            return f"the next level would end later than the budget of {self}"
         return None
 
 
@@ -83,17 +86,14 @@ def run_sweep(
             sweep = replace(sweep, levels=(*sweep.levels, level))
             on_level(sweep)
             if not level.counts:
-                raise EndedEarly(_client_is_the_limit(level))
+                late = f"{plan.load} does not count in {level.attempts} attempts"
+                raise EndedEarly(f"the client is the limit: {late} ({level.limited_by[0]})")
     except (EndedEarly, KeyboardInterrupt) as error:
         return replace(sweep, ended=str(error) or INTERRUPTED, early=True)
     return replace(sweep, ended=plan)
 
 
-def _client_is_the_limit(level: Level) -> str:
-    late = f"{level.plan.load} does not count in {level.attempts} attempts"
-    return f"the client is the limit: {late} ({level.limited_by[0]})"
-
-
 def _sending_s(plan: LevelPlan, sweep: Sweep) -> float:
     """Return how long sending a level takes; 0 where its rate is up to the server."""
-    return sweep.settings.requests / plan.rate_per_s if plan.rate_per_s else 0.0
+    requests = plan.requests or sweep.settings.requests
+    return requests / plan.rate_per_s if plan.rate_per_s else 0.0

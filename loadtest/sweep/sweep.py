@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +25,8 @@ that Splitwise allows (Patel et al., "Efficient generative LLM inference using p
 2024)."""
 ENDS = 2
 """One user, then all requests at once: the levels that come first."""
+CLIMB_ALONE, CLIMB_LEAST = 10, 20
+"""Of a climb: requests of one user, and the fewest of a level."""
 NARROW = "every bracket is narrow"
 MISSED_ALONE = "the SLO is missed by requests that come alone"
 ALL_LEVELS = "all levels are measured"
@@ -37,7 +40,9 @@ class SweepSettings:
     """What is swept.
 
     ``levels`` lie between the two ends of a sweep of rates or users. ``wanted`` is the share of the
-    ``requests`` of a level that must keep ``slo``; ``precision`` as in ``KneeSearch``.
+    ``requests`` of a level that must keep ``slo``; ``precision`` as in ``KneeSearch``. A climb is a
+    search whose levels are sent for ``level_s``, but of no more requests, and which has no level of
+    all requests at once.
     """
 
     of: SweepOf
@@ -46,6 +51,13 @@ class SweepSettings:
     slo: SLO | None = None
     wanted: float = 0.99
     precision: float = 0.02
+    level_s: float | None = None
+
+    def requests_at(self, rate_per_s: float) -> int | None:
+        """Return the requests of a level of a climb; None where all levels have ``requests``."""
+        if self.level_s is None:
+            return None
+        return min(max(CLIMB_LEAST, round(self.level_s * rate_per_s)), self.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +116,9 @@ class Sweep:
         """
         number = len(self.levels) + 1
         if number == 1:
-            return LevelPlan(number, "synchronous", users=1)
-        if number == ENDS:
+            alone = CLIMB_ALONE if self.settings.level_s else None
+            return LevelPlan(number, "synchronous", users=1, requests=alone)
+        if number == ENDS and self.settings.level_s is None:
             return LevelPlan(number, "throughput")
         if self.settings.of == "slo":
             return self._searched(number)
@@ -156,12 +169,14 @@ class Sweep:
         search = KneeSearch(
             settings.wanted,
             self._end_per_s(0),
-            self._end_per_s(1),
+            inf if settings.level_s else self._end_per_s(1),
             settings.precision,
             settings.requests,
         )
         rate_per_s = search.next_rate_per_s(self.rated)
-        return NARROW if rate_per_s is None else LevelPlan(number, "rate", rate_per_s=rate_per_s)
+        if rate_per_s is None:
+            return NARROW
+        return LevelPlan(number, "rate", rate_per_s, requests=settings.requests_at(rate_per_s))
 
     def _end_per_s(self, end: int) -> float:
         level = self.levels[end]

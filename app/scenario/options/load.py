@@ -43,6 +43,8 @@ ENDLESS_REQUESTS = 1000
 """Requests that users take in turn until the end, where no option says how many."""
 
 
+CLIMB_S = 20.0
+"""For which a level of a climb is sent."""
 GENERATED_REQUESTS = 400
 """Of a level whose load is generated: enough to prove 99 % if none misses."""
 
@@ -53,9 +55,9 @@ class LevelSweepOptions:
 
     PANEL: ClassVar = "Sweep"
 
-    of: Annotated[Literal["rates", "users", "slo"] | None, Option("--sweep")] = None
+    of: Annotated[Literal["rates", "users", "slo", "climb"] | None, Option("--sweep")] = None
     """Load test after load test: one user, all at once, then rates or users between, or a search
-    for the highest rate that holds --slo."""
+    for the highest rate that holds --slo; a climb is a short search."""
     levels: Annotated[int | None, Option("--sweep-levels", min=1, max=1000)] = None
     """Rates or users between the two ends; default 6."""
     requests: Annotated[int | None, Option("--sweep-requests", min=20)] = None
@@ -69,16 +71,18 @@ class LevelSweepOptions:
 
     def settings(self, requests: int, slo: "SLO | None", wanted: float) -> "SweepSettings":
         """Return what is swept; each level has this number of requests."""
-        from servetwin.loadtest.sweep.sweep import SweepSettings
+        from servetwin.loadtest.sweep.sweep import SweepOf, SweepSettings
 
         assert self.of
         levels, precision = self.levels or 6, self.precision or 0.02
-        return SweepSettings(self.of, requests, levels, slo, wanted, precision)
+        of: SweepOf = "slo" if self.of == "climb" else self.of
+        level_s = CLIMB_S if self.of == "climb" else None
+        return SweepSettings(of, requests, levels, slo, wanted, precision, level_s)
 
     def climbing(self) -> "LevelSweepOptions":
         """Return the search for the knee of a command that names no load."""
-        precision, budget = self.precision or 0.05, self.budget or "10min"
-        return replace(self, of="slo", precision=precision, budget=budget)
+        precision, budget = self.precision or 0.05, self.budget or "150s"
+        return replace(self, of="climb", precision=precision, budget=budget)
 
     def stopping_rule(self) -> "SweepBudget":
         """Return the budget; raises ``LoadTestError`` where it cannot be read."""
@@ -94,7 +98,7 @@ class LevelSweepOptions:
         if self.of is None:
             for option in given(replace(self, attainment=None)):
                 yield f"{option} needs a sweep: give --sweep rates, users or slo as well"
-        elif self.of == "slo":
+        elif self.of in ("slo", "climb"):
             if self.levels is not None:
                 yield "--sweep-levels: the search for --slo chooses its rates; leave it out"
         elif self.precision is not None:

@@ -78,7 +78,7 @@ class LoadTestOptions:
 
     def check_sweep(self) -> None:
         """Raise for options that a sweep needs, or that are of one load test."""
-        if self.load.sweep.of != "slo":
+        if self.load.sweep.of not in ("slo", "climb"):
             self._check_attainment()
         require_absent(
             given(self, "against", "baseline_url", "gate", "live"),

@@ -12,7 +12,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from servetwin.app.cli import app
-from servetwin.app.scenario.options.load import GENERATED_REQUESTS, LevelSweepOptions, LoadChoice
+from servetwin.app.scenario.options.load import (
+    CLIMB_S,
+    GENERATED_REQUESTS,
+    LevelSweepOptions,
+    LoadChoice,
+)
 from servetwin.app.tasks.load_sweep import LEAST_PREDICTED, SYNCHRONOUS_REQUESTS, LevelLoad
 from servetwin.loadtest.sweep.attainment import least_requests
 from servetwin.loadtest.sweep.level import LevelPlan
@@ -107,7 +112,8 @@ def test_the_url_alone_climbs_to_the_knee_and_keeps_its_report(tmp_path: Path) -
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [*found][:2] == ["verdict", "reason"]
-    assert found["sweep"]["of"] == "slo"
+    assert (found["sweep"]["of"], found["sweep"]["level_s"]) == ("slo", CLIMB_S)
+    assert result.stderr.startswith("load test after load test, for about 5 load tests")
     assert found["sweep"]["precision"] == 0.05
     alone_s = found["levels"][0]["figures"]["ttft_s.p99"]
     assert found["limits"]["ttft_s"] == pytest.approx(6 * alone_s, rel=5e-3)  # three digits
@@ -124,7 +130,7 @@ def test_a_rate_alone_means_poisson_arrivals_and_no_load_a_climb() -> None:
     assert LoadChoice(rate_per_s=5.0, duration_s=20.0).record()["arrivals"] == "poisson"
     assert LoadChoice(path=Path("t"), rate_per_s=5.0).arrivals is None
     climb = LoadChoice(prompt_tokens="64").sweep
-    assert (climb.of, climb.precision, climb.budget) == ("slo", 0.05, "10min")
+    assert (climb.of, climb.precision, climb.budget) == ("climb", 0.05, "150s")
     for some in ({"duration_s": 5.0}, {"limit": 9}):
         with pytest.raises(LoadTestError, match="nothing to send: give --rate"):
             LoadChoice(**some)

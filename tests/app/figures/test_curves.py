@@ -118,11 +118,12 @@ def test_a_p99_has_its_limit_and_the_knee_and_overload_does_not_flatten_it() -> 
     over = {**sweep.levels[-1].figures, "ttft_s.p99": 40.0}
     levels = (*sweep.levels[:-1], replace(sweep.levels[-1], figures=over))
     figure = dict(level_curves(replace(sweep, levels=levels)))["TTFT, p99"]
-    limit, knee = figure.layout.shapes
+    knee, limit = figure.layout.shapes
     assert limit.y0 == limit.y1 == pytest.approx(0.5)  # seconds, as the p99 is of 40 of them
     assert knee.x0 == knee.x1 == pytest.approx(5.0, rel=0.02)
     assert tuple(figure.layout.yaxis.range) == pytest.approx((0, 2.0))
-    assert not dict(level_curves(sweep))["TPOT, p99"].layout.shapes
+    (knee,) = dict(level_curves(sweep))["TPOT, p99"].layout.shapes
+    assert knee.x0 == pytest.approx(5.0, rel=0.02)
     assert len(figure.data[0].x) == len(sweep.levels) - 1  # all at once is no offered rate
 
 

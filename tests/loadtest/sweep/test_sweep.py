@@ -11,6 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from scipy.stats import beta, binom, t
 
+from servetwin.app.scenario.options.load import CLIMB_S, LevelSweepOptions
 from servetwin.loadtest.sweep.attainment import (
     attainment,
     attainment_of,
@@ -110,6 +111,41 @@ def test_an_end_without_a_rate_ends_the_sweep() -> None:
     unknown = replace(at_once, failed=395, figures={**at_once.figures, COMPLETED: None})
     with pytest.raises(EndedEarly, match=r"throughput end .* 5 of 400 .* at least 10"):
         Sweep(settings("rates"), (alone, unknown)).next_level()
+
+
+def test_a_climb_grows_until_a_rate_fails_and_no_level_lasts_longer_than_the_others() -> None:
+    sweep = swept(wanted=0.975, level_s=20.0)
+    rates = [level.plan.rate_per_s for level in sweep.levels]
+    assert rates[:3] == [None, 3.0, 9.0]
+    assert all(3.0 < rate < 9.0 for rate in rates[3:] if rate)
+    assert sweep.ended == NARROW
+    assert sweep.knee
+    assert sweep.knee.rate_per_s == pytest.approx(5.0, rel=0.02)
+    requests = [level.plan.requests for level in sweep.levels]
+    assert requests[:3] == [10, 60, 180]
+    assert [settings(level_s=20.0).requests_at(rate) for rate in (0.1, 2.0, 50.0)] == [20, 40, 400]
+    assert settings().requests_at(2.0) is None
+
+
+def test_a_climb_on_a_slow_server_fits_into_its_budget() -> None:
+    """Three requests a second, two seconds alone: sent and drained within three minutes."""
+    elapsed_s = [0.0]
+
+    def measure(plan: LevelPlan, attempt: int, slo: SLO | None) -> Level:
+        rate = min(plan.rate_per_s or 0.5, 3.0)
+        elapsed_s[0] += (plan.requests or 400) / rate
+        level = level_of(plan, attempt, slo)
+        share = 1.0 if (plan.rate_per_s or 0.5) < 2.4 else 0.5
+        assert level.attainment
+        near = replace(level.attainment, share=share, low=share - 0.05, high=min(1.0, share + 0.05))
+        return replace(level, figures={**level.figures, COMPLETED: rate}, attainment=near)
+
+    budget = parse_budget(LevelSweepOptions().climbing().budget or "")
+    bare = Sweep(replace(settings(wanted=0.99, precision=0.05, level_s=CLIMB_S), slo=None))
+    sweep = run_sweep(bare, budget, measure, lambda _: None, lambda: elapsed_s[0])
+    assert elapsed_s[0] < 180
+    assert sweep.knee
+    assert sweep.knee.rate_per_s == pytest.approx(2.4, rel=0.15)
 
 
 @pytest.mark.parametrize("of", ["rates", "users", "slo"])
