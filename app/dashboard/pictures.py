@@ -6,8 +6,12 @@ and the address of the page as the link. The server has that script, and plotly.
 
 import json
 import re
+import time
 from html import escape
 from pathlib import Path
+from threading import Event
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import plotly  # type: ignore[import-untyped]
 import streamlit as st
@@ -15,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from servetwin.app.dashboard.widgets import end_if_stale
 from servetwin.app.figures import Figure, title_of
 from servetwin.app.figures.pictures import (
     PNG_WIDTH_PX,
@@ -32,12 +37,32 @@ _ADDRESS = "{link}"
 _KINDS = {"svg": "SVG", "png": "PNG"}
 
 
+_SHOWN = "page_shown"
+_shown: WeakValueDictionary[str, Event] = WeakValueDictionary()
+"""Of sessions: set once the browser asks for the script, and so shows what came before it."""
+_FIRST_PAGE_S, _LOOK_EVERY_S = 3.0, 0.01
+"""Longest that a browser is given to show the first figures."""
+
+
 def load_picture_script() -> None:
     """Put the script that the buttons need into the page, and their style."""
+    token, shown = st.session_state.setdefault(_SHOWN, (uuid4().hex, Event()))
+    _shown[token] = shown
     themes = json.dumps({name: theme.spec() for name, theme in THEMES.items()})
     given = f'data-themes="{escape(themes)}" data-png-width="{PNG_WIDTH_PX}"'
     st.html(f"<style>{asset('pictures.css')}</style>")
-    st.html(f'<script src="{SCRIPT}" {given}></script>', unsafe_allow_javascript=True)
+    st.html(f'<script src="{SCRIPT}?{token}" {given}></script>', unsafe_allow_javascript=True)
+
+
+def await_first_page() -> None:
+    """Wait until the browser shows what it got first, which the script of the charts, 500 times as
+    large as that of a figure, would hold up."""
+    _, shown = st.session_state.get(_SHOWN, ("", None))
+    given_up_s = time.monotonic() + _FIRST_PAGE_S
+    while shown and not shown.wait(_LOOK_EVERY_S):
+        end_if_stale()
+        if time.monotonic() > given_up_s:
+            shown.set()
 
 
 def picture_buttons(figure: Figure, key: str, source: str) -> str:
@@ -67,7 +92,9 @@ def picture_routes() -> list[Route]:
     return [Route(f"/{SCRIPT}", _script), Route(f"/{LIBRARY}", _library)]
 
 
-def _script(_: Request) -> Response:
+def _script(request: Request) -> Response:
+    if shown := _shown.get(request.url.query):
+        shown.set()
     return Response(asset("recoloured.js") + asset("pictures.js"), media_type=_JAVASCRIPT)
 
 

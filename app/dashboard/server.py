@@ -21,18 +21,20 @@ from servetwin.sim.experiments.predict import run_once
 
 
 def warm_up() -> None:
-    """Load the pages, simulate once, and begin the processes, which load what they need.
+    """Load the pages, simulate once, and await the first process, which has done the same: who
+    opens the page has the processors for it.
 
     What is loaded stays: the garbage collector need not look at it again, which would take a tenth
     of a second at a time.
     """
     pool = shared_pool()
     file = ScenarioFile()
-    pool.submit(pool.free_flag(), simulate_replication, Replication(file, 0, extrapolate=False))
+    process = pool.submit(pool.free_flag(), simulate_replication, Replication(file, 0, False))
     for name in PAGES:
         drawing(name)
     trace = file.workload.trace(file.seed)
     run_once(trace, file.build(trace), seed=file.seed).summary(file.slo.slo())
+    process.result()
     gc.collect()
     gc.freeze()
 

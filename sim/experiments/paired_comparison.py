@@ -67,9 +67,14 @@ def compare(runs_a: Sequence[Run], runs_b: Sequence[Run], most: int = MOST) -> R
     """
     metrics = compare_summaries([r.summary() for r in runs_a], [r.summary() for r in runs_b])
     differences = request_differences([r.requests for r in runs_a], [r.requests for r in runs_b])
+    gained, lost = (of.reset_index(drop=True) for of in largest_differences(differences, most))
+    return RunComparison(metrics, gained, lost)
+
+
+def largest_differences(differences: pd.DataFrame, most: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the requests with the largest gains, and those with the largest losses."""
     gained = differences[differences["difference"] < 0].nsmallest(most, "difference")
-    lost = differences[differences["difference"] > 0].nlargest(most, "difference")
-    return RunComparison(metrics, gained.reset_index(drop=True), lost.reset_index(drop=True))
+    return gained, differences[differences["difference"] > 0].nlargest(most, "difference")
 
 
 def compare_summaries(

@@ -106,15 +106,6 @@ def request_gains(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def largest_gains_and_losses(
-    gains: pd.DataFrame, most: int = 5
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the requests with the largest gains, and those with the largest losses."""
-    gained = gains[gains["difference"] < 0].nsmallest(most, "difference")
-    lost = gains[gains["difference"] > 0].nlargest(most, "difference")
-    return gained, lost
-
-
 def gains_sentence(gains: pd.DataFrame, a: str, b: str) -> str:
     """Return how many requests get faster and slower from ``a`` to ``b``, and the mean change."""
     if gains.empty:

@@ -5,8 +5,6 @@ The figures are sent first, and charts follow once the controls are at rest: dra
 each place that a slider passes would keep browser and server from the next figure.
 """
 
-import logging
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -41,6 +39,7 @@ from servetwin.app.dashboard.metrics_row import (
     metrics_row,
     summaries_so_far,
 )
+from servetwin.app.dashboard.pictures import await_first_page
 from servetwin.app.dashboard.scenario.controls import changes
 from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from servetwin.app.dashboard.scenario_words import (
@@ -56,6 +55,7 @@ from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import await_rest, control, end_if_stale, problems_shown
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS
+from servetwin.sim.experiments.paired_comparison import largest_differences
 from servetwin.sim.experiments.predict import interval
 from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
 
@@ -68,7 +68,6 @@ _BOXES = {
     "unsure": (st.warning, "help"),
     "none": (st.info, "info"),
 }
-_LOG = logging.getLogger(__name__)
 BUTTON = "Show me static against continuous batching"
 BATCHING = ("static+contiguous", "continuous+contiguous")
 
@@ -77,7 +76,6 @@ Outcomes = Mapping[str, SimulatedScenario]
 
 def page() -> None:
     """Draw the page: the figures of one simulation at once, then what takes longer."""
-    started_s = time.perf_counter()
     outcome = simulations.simulate_or_stop(current_scenario())
     baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
     st.markdown(simulated_line(outcome))
@@ -90,6 +88,7 @@ def page() -> None:
         "explore_metric", place=loads, options=LATENCIES,
         format_func=lambda name: METRICS[name].label,
     )  # fmt: skip
+    await_first_page()
     await_rest()
     outcomes = {comparison.OWN_LABEL: outcome, **({_BEFORE: baseline} if baseline else {})}
     for label, file in files.items():
@@ -101,7 +100,6 @@ def page() -> None:
         _distributions(outcomes)
         _gains(outcomes)
     downloads(outcome.run.requests, "requests")
-    _LOG.debug("drawn in %.3f s", time.perf_counter() - started_s)
     with problems_shown():
         with loads:
             _loads(metric, words, outcomes)
@@ -110,7 +108,6 @@ def page() -> None:
     answer.draw()
     _table(tables, outcomes, answer.metrics)
     words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
-    _LOG.debug("complete after %.3f s", time.perf_counter() - started_s)
 
 
 def _buttons(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
@@ -237,7 +234,7 @@ def _gains(outcomes: Outcomes) -> None:
     gains = comparison.request_gains(a.run.requests, b.run.requests)
     st.markdown(comparison.gains_sentence(gains, escaped(first), escaped(other)))
     chart(figures.gains_over_time(gains, first, other), "explore_gains", simulated_source((a, b)))
-    frames = comparison.largest_gains_and_losses(gains)
+    frames = largest_differences(gains, 5)
     titles = ("Largest gains", "Largest losses")
     for column, title, frame in zip(st.columns(2), titles, frames, strict=True):
         with column:

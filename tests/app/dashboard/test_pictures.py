@@ -4,6 +4,8 @@ import json
 import re
 import struct
 from pathlib import Path
+from threading import Timer
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
@@ -11,6 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from servetwin.app import figures
+from servetwin.app.dashboard import pictures
 from servetwin.app.dashboard.pictures import picture_buttons
 from servetwin.workloads.program.package import own_version
 from tests.support.dashboard_app import Browser, expect
@@ -141,3 +144,41 @@ def test_every_figure_has_its_buttons(name: str) -> None:
     assert figures.title_of(DRAWN[name]()).split()[0] in asked["layout"]["title"]["text"]
     assert asked["layout"]["title"]["subtitle"]["text"].endswith("<br>{link}")
     assert re.fullmatch(r"[a-z0-9-]+", place.attrib["data-name"])
+
+
+def test_charts_wait_until_the_browser_has_asked_for_the_script(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That it asks for the script says that it shows what came before."""
+    from starlette.applications import Starlette
+    from starlette.testclient import TestClient
+
+    drawn: list[str] = []
+    monkeypatch.setattr(pictures, "_FIRST_PAGE_S", 60.0)
+    monkeypatch.setattr(pictures, "end_if_stale", lambda: None)
+    monkeypatch.setattr(pictures.st, "session_state", {})
+    monkeypatch.setattr(pictures.st, "html", lambda text, **_: drawn.append(text))
+    pictures.await_first_page()  # nothing to wait for where no script was drawn
+    pictures.load_picture_script()
+    (address,) = re.findall(r'src="(pictures/[^"]+)"', " ".join(drawn))
+    browser = TestClient(Starlette(routes=pictures.picture_routes()))
+    asked = Timer(0.2, lambda: browser.get(f"/{address}"))
+    asked.start()
+    begun_s = monotonic()
+    pictures.await_first_page()
+    assert 0.15 < monotonic() - begun_s < 30
+    pictures.load_picture_script()
+    assert len({*re.findall(r'src="(pictures/[^"]+)"', " ".join(drawn))}) == 1
+
+
+def test_a_client_that_runs_no_scripts_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[None] = []
+    monkeypatch.setattr(pictures, "_FIRST_PAGE_S", 0.05)
+    monkeypatch.setattr(pictures, "end_if_stale", lambda: looks.append(None))
+    monkeypatch.setattr(pictures.st, "session_state", {})
+    monkeypatch.setattr(pictures.st, "html", lambda *_, **__: None)
+    pictures.load_picture_script()
+    pictures.await_first_page()
+    assert looks

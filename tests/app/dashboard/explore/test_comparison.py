@@ -8,7 +8,6 @@ import pytest
 from servetwin.app.dashboard.explore.comparison import (
     figures_table,
     gains_sentence,
-    largest_gains_and_losses,
     links_to_why,
     policy_labels,
     request_gains,
@@ -17,6 +16,7 @@ from servetwin.app.dashboard.explore.comparison import (
 from servetwin.app.dashboard.metrics_row import ScenarioSummaries, shown_metrics
 from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload, parse_scenario
+from servetwin.sim.experiments.paired_comparison import largest_differences
 from servetwin.workloads.errors import PolicyError
 
 METRICS = shown_metrics(["p90"])
@@ -83,7 +83,7 @@ def test_gains_are_by_request_and_of_those_that_finished_twice() -> None:
     found = request_gains(requests([1.0, 2.0, 3.0, None]), requests([0.5, 2.0, 4.0, 1.0]))
     assert found["request_id"].tolist() == ["r2", "r1", "r0"]
     assert found["difference"].tolist() == [1.0, 0.0, -0.5]
-    gained, lost = largest_gains_and_losses(found)
+    gained, lost = largest_differences(found, 5)
     assert (gained["request_id"].tolist(), lost["request_id"].tolist()) == (["r0"], ["r2"])
     said = gains_sentence(found, "a", "b")
     assert said.startswith("From a to b: faster 1, slower 1 of 3 requests; E2E latency changes")
