@@ -134,7 +134,7 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     sums = {name: int(finished[name].sum()) for name in SUMMED}
     sums["preemptions"] = int(requests["preemptions"].sum())
     return {
-        **totals(Counter(requests["status"]), _latencies(finished), sums, makespan_s),
+        **totals(Counter(requests["status"].tolist()), _latencies(finished), sums, makespan_s),
         **(_attainment(requests, slo, makespan_s) if slo else {}),
         "steady": steady,
     }
