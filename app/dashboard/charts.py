@@ -119,13 +119,13 @@ def _download_buttons(frame: pd.DataFrame, name: str) -> None:
             )  # fmt: skip
 
 
-def _parquet(frame: pd.DataFrame) -> bytes:
-    return frame.to_parquet(index=False)
-
-
 _KINDS = {
     "CSV": ("csv", "text/csv", lambda frame: frame.to_csv(index=False).encode()),
-    "Parquet": ("parquet", "application/vnd.apache.parquet", _parquet),
+    "Parquet": (
+        "parquet",
+        "application/vnd.apache.parquet",
+        lambda frame: frame.to_parquet(index=False),
+    ),
 }
 
 

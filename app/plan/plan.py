@@ -105,7 +105,7 @@ def plan(
     for _, row in options.map(plan_gpu, query, names, lambda place: names[place]):
         rows.append(row)
         on_gpu(len(rows))
-    rows.sort(key=_rank)
+    rows.sort(key=rank)
     if rows[0].problem:
         nearest = max(rows, key=lambda row: row.headroom or -inf)
         raise PolicyError(f"no plan for {target_words(target)}: {nearest.problem}")
@@ -118,7 +118,8 @@ def gpus_of(options: PlanOptions) -> list[str]:
     return list(dict.fromkeys(find_hardware(name).name for name in given))
 
 
-def _rank(row: PlannedDeployment) -> tuple[bool, float, int, str]:
+def rank(row: PlannedDeployment) -> tuple[bool, float, int, str]:
+    """Return the order of rows: the cheapest first, those with problems last."""
     cost = inf if row.cost_per_h is None else row.cost_per_h
     return bool(row.problem), cost, row.gpus, row.gpu
 

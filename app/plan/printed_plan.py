@@ -17,7 +17,15 @@ from servetwin.loadtest.report.limits import parse_slo
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import write_whole
 
-_HEADS = ("GPUs", "split", "per hour", "per M tokens", "holds up to", "at the load", "step times")
+_HEADS = (
+    "GPUs",
+    "split",
+    "per hour",
+    "per M tokens",
+    "holds up to",
+    "at the load",
+    "step times",
+)
 
 _BRACKETS = "In brackets: 90 % of other traffic of this kind, step times as uncertain as they are."
 
@@ -60,17 +68,22 @@ def plan_lines(answer: Plan) -> list[str]:
 
 
 def _cells(answer: Plan, row: PlannedDeployment) -> list[str]:
-    rate = row.capacity_per_s
-    ends = f" [{short(rate.low)} to {short(rate.high)}]" if rate and rate.low < rate.high else ""
     return [
         f"{row.gpus:,} x {row.gpu}",
         f"{row.servers:,} x {row.layout}",
         number(row.cost_per_h, 1),
         number(row.cost_per_million_tokens, 1),
-        f"{number(rate and rate.value, 1)}/s{ends}",
+        capacity_words(row),
         figure_words(answer.target, 1 - (row.headroom or 0.0)),
         row.evidence or "",
     ]
+
+
+def capacity_words(row: PlannedDeployment) -> str:
+    """Return up to how many requests per second a plan holds its SLO, with the interval."""
+    rate = row.capacity_per_s
+    ends = f" [{short(rate.low)} to {short(rate.high)}]" if rate and rate.low < rate.high else ""
+    return f"{number(rate and rate.value, 1)}/s{ends}"
 
 
 def _limit(row: PlannedDeployment) -> str:

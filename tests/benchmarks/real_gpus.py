@@ -21,7 +21,8 @@ import pandas as pd
 import typer
 
 from servetwin.app.calibration.recorded import calibrate_recorded
-from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, shown_metric
+from servetwin.app.dashboard.trust.real_gpus import EVIDENCE, FILE, figures_by_evidence
+from servetwin.app.figures.agreement import shown_metric
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
@@ -160,7 +161,7 @@ def described(server: Server) -> dict[str, Any]:
 
 def markdown(results: Mapping[str, Any]) -> str:
     """Return the table of the results page: predicted / measured (error)."""
-    shown = {name: shown_metric(results, name) for name in LATENCIES}
+    shown = {name: shown_metric(figures_by_evidence(results), name) for name in LATENCIES}
     heads = [f"{metric.title}: mean; p90" for metric in shown.values()]
     lines = [f"| GPU | from | {' | '.join(heads)} |", f"|{'---|' * (2 + len(heads))}"]
     for run in results["runs"]:

@@ -43,11 +43,6 @@ class PriorityLock:
         """
         return Turn(self, (rank, False, next(self._numbers)), still_wanted)
 
-    @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return len(self._waiting)
-
     def acquire(self, place: Place, still_wanted: Callable[[], None]) -> None:
         """Wait at a place."""
         with self._changed:

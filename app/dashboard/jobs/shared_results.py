@@ -27,11 +27,6 @@ class SharedResults(Generic[Key, Value]):
         with self._changed:
             return {place: self._kept[key] for place, key in keys.items() if key in self._kept}
 
-    def all(self) -> dict[Key, Value]:
-        """Return all values."""
-        with self._changed:
-            return dict(self._kept)
-
     def keep(self, key: Key, value: Value) -> None:
         """Keep a value, and drop the oldest beyond the most."""
         with self._changed:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from typing import Any
 
 import pandas as pd
@@ -16,12 +15,13 @@ from servetwin.app.dashboard.jobs.simulated_items import trace_of
 from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.dashboard.scenario.uploads import packed, result_keys
 from servetwin.app.dashboard.widgets import control, or_stop
-from servetwin.app.plan.plan import PlannedDeployment, plan
+from servetwin.app.plan.plan import PlannedDeployment, plan, rank
+from servetwin.app.plan.printed_plan import capacity_words
 from servetwin.app.reports.how_many import device_words
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.prices import FORM, LISTED, parse_prices
-from servetwin.app.words import RESOURCES, number, short, target_words
+from servetwin.app.words import RESOURCES, target_words
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.workloads.errors import ServetwinError
 
@@ -62,7 +62,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     rate_per_s = base.workload.rate_per_s
     goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")
     with reserved("cheapest"):
-        watch_job(_JOB, lambda job: _draw(ranked(job.results.values()), gpus, goal))
+        watch_job(_JOB, lambda job: _draw(sorted(job.results.values(), key=rank), gpus, goal))
         st.caption(escaped(page_text("plan.rests", model=model, prices=LISTED["about"])))
 
 
@@ -78,15 +78,6 @@ def plan_on(one: GpuQuestion) -> PlannedDeployment:
     except (ServetwinError, ArithmeticError) as error:
         return PlannedDeployment(str(one.options.gpu), str(error))
     return planned.rows[0]
-
-
-def ranked(rows: Iterable[PlannedDeployment]) -> list[PlannedDeployment]:
-    """Return the rows, the cheapest first, those with problems last."""
-
-    def rank(row: PlannedDeployment) -> tuple[bool, float, int]:
-        return bool(row.problem), inf if row.cost_per_h is None else row.cost_per_h, row.gpus
-
-    return sorted(rows, key=rank)
 
 
 def _draw(rows: Sequence[PlannedDeployment], gpus: Sequence[str], goal: str) -> None:
@@ -131,15 +122,9 @@ def _cells(row: PlannedDeployment) -> dict[str, Any]:
         "per hour": row.cost_per_h,
         "per M tokens": row.cost_per_million_tokens,
         "headroom": None if row.headroom is None else 100 * row.headroom,
-        "holds up to, requests/s": _capacity(row),
+        "holds up to": capacity_words(row),
         "step times": row.evidence,
     }
-
-
-def _capacity(row: PlannedDeployment) -> str:
-    rate = row.capacity_per_s
-    ends = f" [{short(rate.low)} to {short(rate.high)}]" if rate and rate.low < rate.high else ""
-    return f"{number(rate and rate.value, 1)}{ends}"
 
 
 def _commands(rows: Sequence[PlannedDeployment]) -> None:

@@ -68,14 +68,11 @@ def page() -> None:
     elif what == "users":
         think = control("plan_think", place=left)
     query = or_stop(lambda: question.query_of(base, what, think))
+    load = base if rate_per_s is None else with_rate(base, rate_per_s)
     if view == _CHEAPEST:
-        load = base if rate_per_s is None else with_rate(base, rate_per_s)
         cheapest_gpus.show(load, query.target, right)
-        return
-    load = question.at_load(base, rate_per_s)
-    if what in FEWEST and question.is_example(base, rate_per_s):
-        st.caption(page_text("plan.example", rate=load.workload.rate_per_s))
-    _number(load, query, right)
+    else:
+        _number(load, query, right)
 
 
 def _number(load: ScenarioFile, query: Query, place: DeltaGenerator) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from servetwin.app.dashboard.explore.comparison import OWN_LABEL, scenario_under
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.jobs.job import Job
-from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.plan.search_job import Impossible, Query, Search
 from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
 from servetwin.app.scenario.answers import Answer, What, best, of_capacity, of_counts, of_problem
@@ -23,8 +22,6 @@ from servetwin.sim.records.metrics import SLO
 OWN_SERVER = "this server"
 MOST_CANDIDATES = 6
 """Their looks differ for every eye."""
-EXAMPLE_TIMES = 14
-"""How many times the rate of the default scenario the example has: one server is not enough."""
 
 
 def query_of(base: ScenarioFile, what: What, think: str) -> Query:
@@ -46,18 +43,6 @@ class Candidate:
 
     label: str
     file: ScenarioFile
-
-
-def is_example(base: ScenarioFile, rate_per_s: float | None) -> bool:
-    """Return whether the question is still the default one: the page then shows an example."""
-    return rate_per_s is None and base == ScenarioFile()
-
-
-def at_load(base: ScenarioFile, rate_per_s: float | None) -> ScenarioFile:
-    """Return the scenario at a rate; without one at its own, or that of the example."""
-    if is_example(base, rate_per_s):
-        rate_per_s = EXAMPLE_TIMES * (base.workload.rate_per_s or 1.0)
-    return base if rate_per_s is None else with_rate(base, rate_per_s)
 
 
 def load_words(file: ScenarioFile) -> str:

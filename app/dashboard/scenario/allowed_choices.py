@@ -62,14 +62,11 @@ def offered() -> dict[str, list[str]]:
     }
 
 
-def _profiles() -> list[str]:
-    return [*shipped_profiles(), *map(str, additions().profiles)]
-
-
 @cache
 def places() -> dict[str, tuple[str, str]]:
     """Return the model and the device of every profile that is offered."""
-    loaded = {name: load_profile(name) for name in _profiles()}
+    names = [*shipped_profiles(), *map(str, additions().profiles)]
+    loaded = {name: load_profile(name) for name in names}
     return {
         name: (str(profile.engine.get("model", name)), devices_of(profile)[0])
         for name, profile in loaded.items()

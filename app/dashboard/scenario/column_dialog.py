@@ -73,7 +73,8 @@ def _chosen(table: OwnTable) -> dict[str, str]:
     with st.expander("More columns"):
         for quantity, label in _LABELS["more"].items():
             columns |= _choice(table, quantity, label, proposed)
-    rest = {key: name for key, name in table.recognition.proposed.items() if not _is_drawn(key)}
+    drawn = {*_LABELS["needed"], *_LABELS["more"], *_TEXT_OF.values()}
+    rest = {k: n for k, n in table.recognition.proposed.items() if quantity_of(k) not in drawn}
     return {**columns, **{k: name for k, name in rest.items() if name not in columns.values()}}
 
 
@@ -99,10 +100,6 @@ def _choice(
     if quantity in _TEXT_OF and table.is_text(name):
         return {text: name}
     return {quantity: name}
-
-
-def _is_drawn(key: str) -> bool:
-    return quantity_of(key) in {*_LABELS["needed"], *_LABELS["more"], *_TEXT_OF.values()}
 
 
 def _use(table: OwnTable, columns: Mapping[str, str]) -> None:

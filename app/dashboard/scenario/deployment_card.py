@@ -62,14 +62,11 @@ def _draw(name: str) -> None:
     elif name == "times":
         evidence = [OWN, *evidence_of(given_settings(values))]
         _keep_to(evidence, name)
-        options = {"options": evidence, "format_func": _evidence_words}
+        words = {one: _WORDS.get(one, f"profile {one}") for one in evidence}
+        options = {"options": evidence, "format_func": words.__getitem__}
     elif name == "link":
         options["format_func"] = lambda one: {OWN: "of the GPU"}.get(one, one)
     control(name, **options)
-
-
-def _evidence_words(evidence: str) -> str:
-    return _WORDS.get(evidence, f"profile {evidence}")
 
 
 def _values() -> dict[str, Any]:

@@ -32,7 +32,6 @@ from servetwin.app.scenario.files.scenario_file import (
     ScenarioFile,
     parse_scenario,
 )
-from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import ServetwinError
 
@@ -118,14 +117,14 @@ def _more_of_the_servers() -> None:
     for name in ("techniques", "without"):
         control(name, options=list(TECHNIQUES))
     control("efficiency")
-    defaults = _own_settings()
+    defaults = own_settings()
     _optional("replicas", defaults)
     _optional("router", defaults)
 
 
 def _policies() -> None:
     control("preset")
-    defaults = _own_settings()
+    defaults = own_settings()
     cache = {True: "on", False: "off"}.get(defaults.get("prefix_cache", ""))
     for name in ("batching", "kv", "prefix_cache", "max_seqs", "token_budget", "kv_tokens"):
         _optional(name, {**defaults, "prefix_cache": cache})
@@ -142,15 +141,11 @@ def _optional(name: str, own: Mapping[str, Any]) -> None:
         control(name, placeholder=OWN if value is None else f"{value:,} ({OWN})")
 
 
-def _own_settings() -> Mapping[str, Any]:
-    shown = shown_or_none()
-    return own_settings(shown.deployment, shown.preset) if shown else {}
-
-
-def own_settings(deployment: Deployment, preset: str | None) -> Mapping[str, Any]:
-    """Return policies and cluster of servers under ``preset``; empty where they cannot be."""
+def own_settings() -> Mapping[str, Any]:
+    """Return policies and cluster of the servers under their preset; {} where they cannot be."""
     with suppress(ServetwinError):
-        scenario = settled(deployment, preset)
+        shown = shown_scenario()
+        scenario = settled(shown.deployment, shown.preset)
         return {**scenario.policies.as_dict(), **scenario.cluster.as_dict()}
     return {}
 

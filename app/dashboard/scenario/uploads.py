@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import Path, PurePath
@@ -188,11 +188,6 @@ def forget_asked_table() -> None:
     st.session_state.pop(_ASKED, None)
 
 
-def ask_again(name: str) -> None:
-    """Ask what the columns of an uploaded table hold."""
-    st.session_state[_ASKED] = uploads()[name].table
-
-
 def columns_of_table(name: str) -> None:
     """Draw the columns of an uploaded table, to be changed; nothing for any other workload."""
     upload = uploads().get(name)
@@ -207,7 +202,8 @@ def columns_of_table(name: str) -> None:
     note_drawn(_COLUMNS, st.text_input("Columns", help=help_, key=_COLUMNS))
     if problem := st.session_state.get(_PROBLEM):
         st.error(escaped(problem))
-    st.button("See the first rows", on_click=ask_again, args=(name,), width="stretch")
+    ask = partial(st.session_state.update, {_ASKED: upload.table})
+    st.button("See the first rows", on_click=ask, width="stretch")
 
 
 def _remap(table: OwnTable, columns: str) -> None:

@@ -25,9 +25,9 @@ from servetwin.app.dashboard.trust.real_gpus import (
     figures_by_evidence,
     measurement_in_words,
     real_gpus,
-    shown_metric,
 )
 from servetwin.app.dashboard.widgets import control
+from servetwin.app.figures.agreement import shown_metric
 from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.reports.report_folders import Trial
@@ -176,12 +176,8 @@ def _fits(profile: Profile) -> None:
             ("A step of decodes", decode_steps, "trust_decodes"),
             ("A step of one prompt", prompt_steps, "trust_prompts"),
         ],
-        _profile_source(profile),
+        f"From {profile.describe()[0]}; {made_by()}",
     )
-
-
-def _profile_source(profile: Profile) -> str:
-    return f"From {profile.describe()[0]}; {made_by()}"
 
 
 def _real_gpus() -> None:
@@ -205,7 +201,7 @@ def _real_gpus() -> None:
 def _tables_of_gpus(results: Results, metrics: Iterable[str]) -> None:
     formats = {"error, %": _PERCENT, "predicted": _FOUR_DIGITS, "measured": _FOUR_DIGITS}
     for metric in metrics:
-        st.markdown(f"**{shown_metric(results, metric).title}**")
+        st.markdown(f"**{shown_metric(figures_by_evidence(results), metric).title}**")
         frame = evidence_table(results, metric)
         columns = {
             head: form

@@ -8,7 +8,8 @@ from typing import Any
 import pandas as pd
 
 from servetwin.app.dashboard.formatting import page_text
-from servetwin.app.words import METRICS, Metric, asset_table
+from servetwin.app.figures.agreement import shown_metric
+from servetwin.app.words import asset_table
 
 FILE = Path(__file__).with_suffix(".json")
 """Written by ``python -m tests.benchmarks.real_gpus --write``: means and p90s, no requests."""
@@ -47,7 +48,7 @@ def evidence_table(results: Results, metric: str) -> pd.DataFrame:
     The errors come first, where a narrow window shows them. ``requests`` says on how many it was
     judged, or why there is no prediction.
     """
-    factor = shown_metric(results, metric).factor
+    factor = shown_metric(figures_by_evidence(results), metric).factor
     rows = []
     for run in results["runs"]:
         for prediction in run["predictions"]:
@@ -60,13 +61,6 @@ def evidence_table(results: Results, metric: str) -> pd.DataFrame:
                 row[f"{point} measured"] = factor * figures["measured"]
             rows.append(row)
     return pd.DataFrame(rows)
-
-
-def shown_metric(results: Results, metric: str) -> Metric:
-    """Return a metric in the unit in which its figures of all GPUs are shown."""
-    frame = figures_by_evidence(results)
-    of_metric = frame.loc[frame["metric"] == metric, ["predicted", "measured"]]
-    return METRICS[metric].fitting(of_metric.to_numpy(float).ravel().tolist())
 
 
 def evidence_sentence(name: str) -> str:

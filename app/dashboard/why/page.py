@@ -52,7 +52,8 @@ def page() -> None:
 def _run() -> ShownRun:
     """Return the chosen run; end the page where it cannot be read."""
     folders = kept_runs(runs_folder())
-    name = control("why_run", options=[_THIS, *folders], on_change=_forget_window)
+    forget = partial(st.session_state.pop, "why_window", None)  # another run, another moment
+    name = control("why_run", options=[_THIS, *folders], on_change=forget)
     if name not in folders:
         outcome = simulate_or_stop(current_scenario())
         return _of_outcome(outcome.file.model_dump_json() + outcome.digest, outcome)
@@ -62,11 +63,6 @@ def _run() -> ShownRun:
     except (ServetwinError, OSError) as error:
         st.error(escaped(str(error).replace(str(folder), name)))
         st.stop()
-
-
-def _forget_window() -> None:
-    """Forget the window: another run has another busiest moment."""
-    st.session_state.pop("why_window", None)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
@@ -123,7 +119,7 @@ def _take_click() -> None:
 
 def _explain(run: ShownRun, row: int) -> None:
     name = _name(run, row)
-    zoom = partial(_zoom, visible.window_around(run, row))
+    zoom = partial(st.session_state.update, why_window=visible.window_around(run, row))
     explainer, source = run.explainer, source_line([run.run])
     draw_explanation(explainer.explain(name), explainer.waited_behind(name), zoom, source)
 
@@ -147,7 +143,3 @@ def _take_row(table: pd.DataFrame) -> None:
     rows = st.session_state["why_slowest_table"]["selection"]["rows"]
     if rows:
         st.session_state["why_request"] = str(table["request"].iloc[rows[0]])
-
-
-def _zoom(window_s: tuple[float, float]) -> None:
-    st.session_state["why_window"] = window_s

@@ -72,7 +72,7 @@ def judged_screen(
 ) -> Screen:
     """Return the verdict on predictions, predicted and measured figures, and a chart of both."""
     card = _verdict_card(trials, [slo_line(runs, slo)] if slo else [])
-    trials = sorted(trials, key=lambda trial: -SEVERITY.index(_outcome(trial)))
+    trials = sorted(trials, key=lambda trial: -SEVERITY.index(trial.comparison.outcome))
     worst_trial, first, rest = trials[0], trials[:MOST_TRIALS], trials[MOST_TRIALS:]
     both = {one.name: one.run.requests for one in (worst_trial.predicted, *worst_trial.measured)}
     name = f": {worst_trial.name}" if len(trials) > 1 else ""
@@ -134,7 +134,7 @@ def _doubts(runs: Sequence[NamedRun]) -> Iterator[str]:
 
 
 def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
-    outcome = worst(map(_outcome, trials))
+    outcome = worst(one.comparison.outcome for one in trials)
     words = {one.name: " ".join(verdict_in_words(one.comparison, one.noun)) for one in trials}
     lines = [
         f"{name}: {verdict}" if len(trials) > 1 else _because(verdict)
@@ -146,10 +146,6 @@ def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
 def _because(verdict: str) -> str:
     """Return the reasons of a verdict without the verdict itself, which is the title."""
     return _VERDICT.sub(lambda match: match[1].upper(), verdict)
-
-
-def _outcome(trial: Trial) -> Outcome:
-    return trial.comparison.outcome
 
 
 def _errors(trials: Sequence[Trial]) -> figures.Figure:

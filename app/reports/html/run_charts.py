@@ -59,16 +59,8 @@ def server_state(named: NamedRun) -> pd.DataFrame:
     return figures.state_of_steps(run.steps, kv_tokens)
 
 
-def _distribution(metric: str) -> _Draw:
-    return lambda runs, looks, slo: figures.latency_cdf(
-        _requests(runs), metric, looks, getattr(slo, metric)
-    )
-
-
-def _over_time(metric: str) -> _Draw:
-    return lambda runs, looks, slo: figures.latency_over_time(
-        _requests(runs), metric, looks, getattr(slo, metric)
-    )
+def _latency(draw: Callable[..., figures.Figure], metric: str) -> _Draw:
+    return lambda runs, looks, slo: draw(_requests(runs), metric, looks, getattr(slo, metric))
 
 
 def _gaps(runs: Sequence[NamedRun], looks: Looks, _: SLO) -> figures.Figure | None:
@@ -105,13 +97,17 @@ def _label(metric: str) -> str:
 _CHARTS: Mapping[str, tuple[str, str, _Draw]] = {
     **{
         name.removesuffix("_s"): (
-            _DISTRIBUTIONS, f"Distribution of {_label(name)}", _distribution(name)
+            _DISTRIBUTIONS, f"Distribution of {_label(name)}", _latency(figures.latency_cdf, name)
         )
         for name in LATENCIES
     },
     "gaps": (_DISTRIBUTIONS, "Chunk gaps (ITL)", _gaps),
-    "ttft-over-time": (_OVER_TIME, f"{_label('ttft_s')} over time", _over_time("ttft_s")),
-    "tpot-over-time": (_OVER_TIME, f"{_label('tpot_s')} over time", _over_time("tpot_s")),
+    **{
+        f"{name[:-2]}-over-time": (
+            _OVER_TIME, f"{_label(name)} over time", _latency(figures.latency_over_time, name)
+        )
+        for name in LATENCIES[:2]
+    },
     "throughput": (_OVER_TIME, "Output throughput over time", _throughput),
     "lag": (_OVER_TIME, "Schedule lag: how late the client was", _lag),
     "server": (_OVER_TIME, "Requests running and waiting, and KV memory", _server),

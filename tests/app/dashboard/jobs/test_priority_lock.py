@@ -40,10 +40,10 @@ class Sessions:
                 work(turn)
                 self.had.append(f"{name} ends")
 
-        waiting = self.turns.waiting
+        waiting = len(self.turns._waiting)
         self.threads.append(Thread(target=run, daemon=True))
         self.threads[-1].start()
-        wait(lambda: self.turns.waiting > waiting or name in self.had)
+        wait(lambda: len(self.turns._waiting) > waiting or name in self.had)
 
     def join(self) -> list[str]:
         for thread in self.threads:
@@ -111,7 +111,7 @@ def test_a_session_that_has_moved_on_gives_its_place_up() -> None:
     with turns.turn(FIRST, always):
         with pytest.raises(Stale), turns.turn(FIRST, stale):
             raise AssertionError("it had a turn")
-        assert turns.waiting == 0
+        assert not turns._waiting
     with turns.turn(REST, always):
         pass
 
@@ -133,7 +133,7 @@ def test_work_that_is_stale_ends_when_it_gives_way_and_frees_its_turn() -> None:
     with pytest.raises(Stale):
         work()
     with turns.turn(REST, always):
-        assert turns.waiting == 0
+        assert not turns._waiting
 
 
 @pytest.mark.usefixtures("soon_long")

@@ -53,7 +53,7 @@ def test_the_cheapest_come_first_with_the_command_of_each(questions: list[GpuQue
     )
     rows = at.dataframe[0].value
     assert list(rows["GPUs"]) == ["4 x l40s", "2 x h100", "h200", "a100-80gb", "b200"]
-    assert list(rows["holds up to, requests/s"][:2]) == ["12 [11 to 13]"] * 2
+    assert list(rows["holds up to"][:2]) == ["12/s [11 to 13]"] * 2
     assert rows["per hour"][2:].isna().all(), "not planned yet"
     assert [code.value for code in at.code] == [L40S.command] * 2
     assert any(one.value.startswith("l4\\: not even 512") for one in at.caption)

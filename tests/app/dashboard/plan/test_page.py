@@ -82,13 +82,12 @@ def test_bad_input_is_one_error_and_no_answer(state: dict[str, Any], said: str) 
     assert said in at.error[0].value.replace("\\", "")
 
 
-def test_an_untouched_scenario_is_an_example_and_says_so() -> None:
-    example = "An example: the default scenario at 140 requests per second"
+def test_the_question_is_for_the_load_at_the_side_unless_the_page_gives_one() -> None:
     at = page_test("plan")
     at.session_state["plan_what"] = "GPUs"
-    assert any(one.value.startswith(example) for one in at.run().caption)
+    assert at.run().session_state["jobs"]["plan"].note.base.workload.rate_per_s == 10.0
     at.number_input(key="plan_rate").set_value(20.0).run()
-    assert not any(one.value.startswith(example) for one in at.caption)
+    assert at.session_state["jobs"]["plan"].note.base.workload.rate_per_s == 20.0
 
 
 @pytest.mark.slow

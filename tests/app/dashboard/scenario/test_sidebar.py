@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.dashboard.scenario import sidebar
 from servetwin.app.dashboard.scenario.controls import OWN, as_controls, changes, from_controls
-from servetwin.app.dashboard.scenario.sidebar import own_settings
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.reading import sample_path
@@ -82,13 +82,15 @@ def test_changes_are_by_control() -> None:
     assert changes(ScenarioFile(), after) == {"rate": (10.0, 20.0), "max_seqs": (None, 8)}
 
 
-def test_own_settings_are_those_of_server_and_preset() -> None:
-    found = own_settings(ScenarioFile().deployment, "tgi")
+def test_own_settings_are_those_of_server_and_preset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sidebar, "shown_scenario", lambda: ScenarioFile(preset="tgi"))
+    found = sidebar.own_settings()
     assert (found["max_seqs"], found["batching"], found["replicas"]) == (256, "prefill-first", 1)
     broken = ScenarioFile.model_validate(
         {"deployment": {"model": "llama-3-70b", "gpu": "h100"}}
     )  # its weights do not fit
-    assert own_settings(broken.deployment, None) == {}
+    monkeypatch.setattr(sidebar, "shown_scenario", lambda: broken)
+    assert sidebar.own_settings() == {}
 
 
 def sample() -> bytes:
