@@ -212,3 +212,14 @@ class ContiguousMachine(RuleBasedStateMachine):
 
 def test_contiguous_regions() -> None:
     run_state_machine_as_test(ContiguousMachine, settings=STATEFUL)
+
+
+def test_a_watermark_may_be_lifted_for_a_request_that_would_run_alone() -> None:
+    whole = sequence("a", 60, 4)
+    assert memory_of(watermark=0.25).refusal(whole) is not None
+    memory = memory_of(watermark=0.25, watermark_alone=False)
+    assert memory.refusal(whole) is None
+    assert memory.reserve(whole, 60)
+    memory.release(whole)
+    assert memory.reserve(sequence("b", 30, 2), 30)
+    assert not memory.reserve(sequence("c", 30, 2), 30), "beside another it holds"

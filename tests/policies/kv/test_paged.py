@@ -325,3 +325,16 @@ def test_the_check_finds_miscounted_blocks() -> None:
     seq.held.blocks = 3
     with pytest.raises(AssertionError, match="blocks leak"):
         memory.check([seq])
+
+
+@each_index
+def test_of_a_prompt_that_is_computed_again_with_its_answer_only_the_prompt_is_kept(
+    index: IndexName,
+) -> None:
+    """After a preemption the answer so far is computed with the prompt: 6 + 2 tokens, 1 block."""
+    memory = caching(index)
+    again = prompt("a", 6, 1, 2)
+    again.base_generated_tokens = 2
+    assert memory.reserve(again, 8)
+    memory.commit(again, 8)
+    assert memory.cached_prefix(prompt("b", 12, 1, 2, 3)) == 4

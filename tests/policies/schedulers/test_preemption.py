@@ -115,3 +115,14 @@ def test_a_swapped_sequence_moves_over_the_link_twice_and_computes_nothing_anew(
     assert back.swapped_tokens == 4
     assert back.entries[0].start == 4
     assert scheduler.load() == (1, 0, 2)
+
+
+def test_what_a_preempted_sequence_finds_of_itself_is_no_hit() -> None:
+    scheduler = scheduler_of(batching="continuous", kv_tokens=28, prefix_cache=True)
+    first = sequence("a", 8, 12, block_keys=(1, 2))
+    second = sequence("b", 8, 12, block_keys=(3, 4))
+    added(scheduler, first, second)
+    lines = [step(scheduler) for _ in range(40)]
+    assert second.preemptions == 1
+    assert any(f"b@{start}+" in line for line in lines[5:] for start in (4, 8) if "-b" not in line)
+    assert second.cached_tokens == 0, lines
