@@ -56,14 +56,19 @@ class Vllm:
         return [Step(*step) for step in json.loads(answer)]
 
 
+def foreign_environment() -> dict[str, str]:
+    """Return the environment of an interpreter that has vLLM: quiet, and without a network."""
+    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    return {**os.environ, **quiet, "PYTHONPATH": str(ROOT)}
+
+
 @contextmanager
 def started_vllm(python: str) -> Iterator[Vllm]:
     """Start vLLM's scheduler with the interpreter that has it, and end it."""
     command = [python, "-m", "tests.conformance.vllm_server"]
-    quiet = {"VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, **quiet, "PYTHONPATH": str(ROOT)},
+        env=foreign_environment(),
     )  # fmt: skip
     try:
         yield Vllm(process)

@@ -49,7 +49,7 @@ from tests.conformance.drive import drive
 from tests.conformance.workload import BLOCK_TOKENS, Asked, Step, Workload, accepted
 
 _HASH = get_hash_fn_by_name("sha256")
-_MODEL = {
+MODEL = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
     "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2,
     "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 1 << 20,
@@ -269,7 +269,7 @@ def main(lines: Iterable[str]) -> None:
     sys.stdout = sys.stderr  # so that nothing of vLLM's lies between the answers
     print(json.dumps(vllm.__version__), file=answers, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(_MODEL))
+        Path(folder, "config.json").write_text(json.dumps(MODEL))
         model = ModelConfig(model=folder, skip_tokenizer_init=True)
         for line in lines:
             workload = Workload.from_json(line)
