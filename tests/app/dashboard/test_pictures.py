@@ -12,6 +12,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
+import streamlit
+
 from servetwin.app import figures
 from servetwin.app.dashboard import pictures
 from servetwin.app.dashboard.pictures import picture_buttons
@@ -156,8 +159,8 @@ def test_charts_wait_until_the_browser_has_asked_for_the_script(
     drawn: list[str] = []
     monkeypatch.setattr(pictures, "_FIRST_PAGE_S", 60.0)
     monkeypatch.setattr(pictures, "end_if_stale", lambda: None)
-    monkeypatch.setattr(pictures.st, "session_state", {})
-    monkeypatch.setattr(pictures.st, "html", lambda text, **_: drawn.append(text))
+    monkeypatch.setattr(streamlit, "session_state", {})
+    monkeypatch.setattr(streamlit, "html", lambda text, **_: drawn.append(text))
     pictures.await_first_page()  # nothing to wait for where no script was drawn
     pictures.load_picture_script()
     (address,) = re.findall(r'src="(pictures/[^"]+)"', " ".join(drawn))
@@ -177,8 +180,8 @@ def test_a_client_that_runs_no_scripts_is_not_waited_for_long(
     looks: list[None] = []
     monkeypatch.setattr(pictures, "_FIRST_PAGE_S", 0.05)
     monkeypatch.setattr(pictures, "end_if_stale", lambda: looks.append(None))
-    monkeypatch.setattr(pictures.st, "session_state", {})
-    monkeypatch.setattr(pictures.st, "html", lambda *_, **__: None)
+    monkeypatch.setattr(streamlit, "session_state", {})
+    monkeypatch.setattr(streamlit, "html", lambda *_, **__: None)
     pictures.load_picture_script()
     pictures.await_first_page()
     assert looks
