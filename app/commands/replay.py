@@ -15,7 +15,6 @@ from servetwin.app.scenario.options.simulations import (
     STREAMED,
     ReplayOptions,
     RunOptions,
-    StreamOptions,
 )
 from servetwin.app.scenario.options.trace import TraceOptions
 
@@ -60,26 +59,18 @@ def replay_compare(
     run.compare((a, b), single.replications, plotted, picture.chart)
 
 
-@takes_options(
-    "--profile", "--model", "--gpu", "--batching", "--kv", "--partitions", "--processes",
-    "--out",
-)  # fmt: skip
+@takes_options("--profile", "--model", "--gpu", "--batching", "--kv", "--replicas", "--out")
 def replay_stream(
     servers: Deployment,
     policy: PolicyOptions,
     cluster: ClusterOptions,
     part: Annotated[TraceOptions, FieldSubset(*STREAMED)],
-    stream: StreamOptions,
     replayed: ReplayOptions,
     trace: OptionalTrace = None,
 ) -> None:
-    """Simulate a TRACE that is read as it is simulated: memory stays flat, quantiles are sketched.
-
-    In one pass, or in parts side by side.
-    """
-    stream.check()
+    """Simulate a TRACE as it is read: memory stays flat, quantiles are sketched."""
     from servetwin.app.tasks.replay import Replay
     from servetwin.app.tasks.replay_stream import replay_stream as simulate_stream
 
     options = ScenarioOptions(servers, policy, cluster, part)
-    simulate_stream(Replay.read(options, replayed, trace), stream)
+    simulate_stream(Replay.read(options, replayed, trace))

@@ -15,7 +15,7 @@ from servetwin.sim.core.clients import Clients
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
-from servetwin.sim.core.pools import Pool, RoutedReplicas, Share
+from servetwin.sim.core.pools import Pool, RoutedReplicas
 from servetwin.sim.core.recorder import MOST_REPLICAS, Recorder
 from servetwin.sim.core.replica import Replica
 from servetwin.sim.core.simulate import (
@@ -42,7 +42,7 @@ def simulate_cluster(
     recorder: Recorder | None = None, closed_loop: bool = True, fail_fast: bool = False,
     macro: bool = True,
     seed: int | Listed[int] = 0, on_arrival: Callable[[int], None] | None = None,
-    build: BuildScheduler = build_scheduler, share: Share | None = None,
+    build: BuildScheduler = build_scheduler,
 ) -> Run:  # fmt: skip
     """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
@@ -55,8 +55,7 @@ def simulate_cluster(
     without an answer ends its task (``workloads.graphs``). Otherwise all are sent at their stamps.
     ``recorder`` says what to keep. ``seed`` feeds a random stream for each router, for the noise of
     each replica and for the drafts of each request, so one more replica leaves the others as they
-    are. ``build`` makes the scheduler of a replica. With a ``share`` only some replicas behind
-    ``router`` are simulated; it must not look at loads.
+    are. ``build`` makes the scheduler of a replica.
 
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.
@@ -70,7 +69,7 @@ def simulate_cluster(
         members = list(_members(env, recorder, pools, seeds, macro, build))
         _group_ranks(members)
     front, back = _sides(members)
-    entrance = _behind(router, front, router_seed, share)
+    entrance = _behind(router, front, router_seed)
     decode = _behind(decode_router, back, decode_router_seed) if back else None
     if closed_loop:
         requests = list(requests)
@@ -144,12 +143,11 @@ def _behind(
     config: RouterConfig,
     members: Listed[_Member],
     seed: np.random.SeedSequence,
-    share: Share | None = None,
 ) -> RoutedReplicas:
     replica_loads = ReplicaLoads([member.pool.speed for member in members], config.staleness_s)
     router = build_router(replica_loads, config, np.random.default_rng(seed))
     replicas = [member.replica for member in members]
-    return RoutedReplicas(replicas, replica_loads, router, share)
+    return RoutedReplicas(replicas, replica_loads, router)
 
 
 def _check_number(pools: Listed[Pool]) -> None:

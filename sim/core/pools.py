@@ -132,29 +132,13 @@ class Pool:
             )
 
 
-@mypyc_attr(native_class=False)
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The numbers of the replicas that are simulated here.
-
-    ``elsewhere`` gets the row of every request that went to another one.
-    """
-
-    replicas: frozenset[int]
-    elsewhere: Callable[[int], None]
-
-
 @dataclass(eq=False)
 class RoutedReplicas:
-    """Replicas behind a router; with a ``share``, only some are simulated.
-
-    Their loads are kept for a router that may read them.
-    """
+    """Replicas behind a router; their loads are kept for a router that may read them."""
 
     replicas: Listed[Replica]
     replica_loads: ReplicaLoads
     router: Router
-    share: Share | None = None
 
     def __post_init__(self) -> None:
         self.env, self.recorder = self.replicas[0].env, self.replicas[0].recorder
@@ -197,9 +181,6 @@ class RoutedReplicas:
         if place not in self._places:
             raise self._no_such(place, request)
         replica = self.replicas[place]
-        if self.share is not None and replica.index not in self.share.replicas:
-            self.share.elsewhere(row)
-            return
         seq = as_sequence(request, now_s, self._keys[place], row)
         (enter or self.recorder.arrived)(seq, replica.index)
         if self._keeps_loads:

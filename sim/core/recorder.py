@@ -6,7 +6,6 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from servetwin.policies.batch import Batch
@@ -66,8 +65,6 @@ class Recorder:
         """Rows that are no longer here: ``sim.core.recorder``."""
         self.settle: Callable[[int], None] | None = None
         """Simulates what happens before a tick, where replicas are simulated late."""
-        self.last_event_s = 0.0
-        """When one server got its last request or last found nothing to run, once it has ended."""
         self._stamps = [array("d") for _ in range(5)]
         self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
             self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent
@@ -236,38 +233,28 @@ def _filled(stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
 FLUSHED_ROWS = 1 << 15
 """So many requests are in memory before some are handed on."""
 _UNSETTLED = STATUSES.index("cancelled")
-_ELSEWHERE = len(STATUSES)
-
 
 TakeRows = Callable[[str, Any], None]
 """Takes rows of a table, by its name, in their final order, piece by piece.
 
-Requests come as columns with their ``row``, in order of arrival; steps as columns, by the end of
+Requests come as columns, in order of arrival; steps as columns, by the end of
 the last one and then by replica; pauses and handovers as stamps, by the row of their request.
 """
 
 
 class FlushingRecorder(Recorder):
-    """Hands rows on to ``take``; its own frames are empty in the end.
+    """Hands rows on to ``take``; its own frames are empty in the end."""
 
-    ``first_row`` is the row of the first request. Requests that went ``elsewhere`` are left out.
-    """
-
-    def __init__(self, take: TakeRows, api: ApiLatency | None = None, first_row: int = 0) -> None:
+    def __init__(self, take: TakeRows, api: ApiLatency | None = None) -> None:
         super().__init__(api)
         self._take = take
-        self._rows = self._room = self._handed_on = first_row
-        self._full_at = first_row + FLUSHED_ROWS
+        self._full_at = FLUSHED_ROWS
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:
         """Record that a request is sent, after what is settled by then; return its row."""
         if self._rows >= self._full_at:
             self._flush(scheduled_s)
         return super().scheduled(request, scheduled_s)
-
-    def elsewhere(self, row: int) -> None:
-        """Record that a request went to a replica that is simulated in another process."""
-        self._status[row - self._handed_on] = _ELSEWHERE
 
     def requests_frame(self) -> pd.DataFrame:
         """Hand on all that is left; return no rows."""
@@ -292,15 +279,8 @@ class FlushingRecorder(Recorder):
     def _hand_on_requests(self, rows: int) -> None:
         if not rows:
             return
-        statuses = np.array(self._status[:rows])
-        here = statuses != _ELSEWHERE
-        self._status[:rows] = array("b", np.where(here, statuses, 0).tobytes())
-        columns = self.request_columns(rows)
-        first, end = self._handed_on, self._handed_on + rows
-        columns["row"] = np.arange(first, end)
-        if not here.all():
-            columns = {name: _chosen(values, here) for name, values in columns.items()}
-        self._take("requests", columns)
+        end = self._handed_on + rows
+        self._take("requests", self.request_columns(rows))
         for row in [row for row in self.errors if row < end]:
             del self.errors[row]
         for name, stamps in (("pauses", self.pauses), ("handovers", self.handovers)):
@@ -323,9 +303,3 @@ class FlushingRecorder(Recorder):
         if len(done):
             self._take("steps", {name: done[name] for name in STEP_ROW.names or ()})
         self.steps[:] = table[~settled].tobytes()
-
-
-def _chosen(values: Any, here: npt.NDArray[np.bool_]) -> Any:
-    if isinstance(values, list):
-        return [value for value, chosen in zip(values, here, strict=True) if chosen]
-    return values[here]

@@ -75,7 +75,6 @@ class Replica:
         """Tokens of each answer when preemptions were last counted anew."""
         self.due = NEVER
         """The tick of the next decision if nothing arrives."""
-        self.slept_tick = 0
         """When it last found nothing to run."""
         self._alarm = Alarm(self.env, self._on_alarm)
 
@@ -210,7 +209,7 @@ class Replica:
 
     def _sleep(self, now: int) -> None:
         self._idle_before = True
-        self.due, self.slept_tick = NEVER, now
+        self.due = NEVER
         wake_s = self.scheduler.wake_s()
         running, waiting, _ = self.scheduler.load()
         if wake_s is None:

@@ -82,11 +82,8 @@ def simulate(
     memory = scheduler.memory
     if keys is None and memory.shares_prefixes:
         keys = PrefixKeys(memory.block_tokens)
-    last_tick = 0
 
     def receive_at(now: int, then: int, request: Request, row: int) -> None:
-        nonlocal last_tick
-        last_tick = now
         seq = as_sequence(request, now * SECONDS_PER_TICK, keys, row)
         if recorder.api is not None:
             recorder.arrived(seq, replica.index)
@@ -95,7 +92,6 @@ def simulate(
         replica.catch_up(then)
 
     wall_s = run_to_end(lambda: send_at_stamps(requests, recorder, receive_at, on_arrival))
-    recorder.last_event_s = max(last_tick, replica.slept_tick) * SECONDS_PER_TICK
     return finished_run(recorder, wall_s)
 
 

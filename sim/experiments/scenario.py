@@ -15,7 +15,7 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.kv_transfer import KVLink
-from servetwin.sim.core.pools import Pool, Role, Share
+from servetwin.sim.core.pools import Pool, Role
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
@@ -167,14 +167,12 @@ def replicate(
     trace: Iterable[Request], scenario: Scenario, seed: np.random.SeedSequence, *,
     draw: bool = False, extrapolate: bool = False, macro: bool = True,
     on_arrival: Callable[[int], None] | None = None, recorder: Recorder | None = None,
-    share: Share | None = None,
 ) -> Run:  # fmt: skip
     """Simulate ``trace`` once; with ``draw``, on coefficients drawn from the calibration's fits.
 
     ``extrapolate`` also draws how much these cost beyond what was measured
     (``sim.step_times.extrapolation``). The same ``seed`` draws the same of all that, and the same
-    noise, whatever the policies: common random numbers. A ``share`` is that of
-    ``simulate_cluster``.
+    noise, whatever the policies: common random numbers.
     """
     for profile in scenario.profiles:
         require_acceptance(scenario.policies, profile.acceptance)
@@ -197,7 +195,6 @@ def replicate(
             RouterConfig(cluster.decode_router, cluster.staleness_s), _link(scenario),
             recorder=recorder, closed_loop=closed_loop, fail_fast=cluster.fail_fast, macro=macro,
             on_arrival=on_arrival, seed=noise_seed.generate_state(4).tolist(), build=build,
-            share=share,
         )  # fmt: skip
     else:
         scheduler = build(scenario.policies)

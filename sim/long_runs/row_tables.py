@@ -1,11 +1,10 @@
 """The tables of a run that is never in memory as a whole.
 
-Rows come in pieces of any size and leave in groups of one size, as Parquet has them: to the files
-and figures of a run, or to a spool of files.
+Rows come in pieces of any size and leave in groups of one size, as Parquet has them.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
-from pyarrow import ipc
 
 from servetwin.sim.core.recorder import STEP_ROW
 from servetwin.sim.long_runs.sketched_summary import SketchedSummary
@@ -101,32 +99,6 @@ class ParquetRows:
         self._draft.unlink(missing_ok=True)
 
 
-PIECE_ROWS = 1 << 12
-"""Rows in a piece of a spool: pieces are read one by one, often from many spools side by side."""
-NUMBERED = SCHEMAS["requests"].append(pa.field("row", pa.int64()))
-"""Requests with their row in the whole run."""
-
-
-class TableSink:
-    """Gives the rows of a ``FlushingRecorder`` to ``take``, by the name of their table."""
-
-    def __init__(self, take: Callable[[str, pa.Table], None]) -> None:
-        self._take = take
-        self.latest_end_s = float("-inf")
-        """When the last of the steps so far ended."""
-
-    def add(self, name: str, rows: Any) -> None:
-        """Take rows of a table (``sim.core.recorder.TakeRows``)."""
-        if name == "requests":
-            columns = {column: rows[column] for column in NUMBERED.names}
-            self._take(name, pa.table(columns, schema=NUMBERED))
-        elif name == "steps":
-            self.latest_end_s = max(self.latest_end_s, float(rows["end_s"].max()))
-            self._take(name, pa.table(rows, schema=SCHEMAS[name]))
-        else:
-            self._take(name, _stamps(name, rows))
-
-
 def _stamps(name: str, stamps: list[list[float]]) -> pa.Table:
     schema = SCHEMAS[name]
     rows = [[*stamp, *[None] * (len(schema) - len(stamp))] for stamp in stamps]
@@ -135,51 +107,10 @@ def _stamps(name: str, stamps: list[list[float]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-class Spool:
-    """Files of tables that will be read once, in order."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._writers: dict[str, ipc.RecordBatchStreamWriter] = {}
-
-    def write(self, name: str, table: pa.Table) -> None:
-        """Append rows to a table. Raises ``NotWritten``."""
-        path = spool_file(self._folder, name)
-        try:
-            if name not in self._writers:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._writers[name] = ipc.new_stream(path, table.schema)
-            self._writers[name].write_table(table, max_chunksize=PIECE_ROWS)
-        except OSError as error:
-            raise not_written(path, error) from error
-
-    def close(self) -> None:
-        """End the files. Raises ``NotWritten``."""
-        for name, writer in self._writers.items():
-            try:
-                writer.close()
-            except OSError as error:
-                raise not_written(spool_file(self._folder, name), error) from error
-
-
 def not_written(path: Path, error: OSError) -> records.NotWritten:
     """Return the error for a file of a stream that cannot be written."""
     reason = error.strerror or str(error)
     return records.NotWritten(f"{path}: could not be written ({reason}); the run is not kept")
-
-
-def spool_file(folder: Path, name: str) -> Path:
-    """Return the file of a table in a spool; it is missing where the table has no rows."""
-    return folder / f"{name}.arrows"
-
-
-def spooled(folder: Path, name: str) -> Iterator[pa.Table]:
-    """Yield the pieces of a table in the order in which they were written."""
-    path = spool_file(folder, name)
-    if path.exists():
-        with ipc.open_stream(path) as pieces:
-            for piece in pieces:
-                yield pa.Table.from_batches([piece])
 
 
 class RunTables:
@@ -206,9 +137,13 @@ class RunTables:
         for name in ("requests", "steps"):
             self._open(name)
 
-    def take(self, name: str, table: pa.Table) -> None:
-        """Take rows of a table. Raises ``NotWritten`` where they cannot be written."""
-        self._groups[name].add(table.select(SCHEMAS[name].names))
+    def take(self, name: str, rows: Any) -> None:
+        """Take rows of a table (``sim.core.recorder.TakeRows``).
+
+        Raises ``NotWritten`` where they cannot be written.
+        """
+        table = pa.table(rows, SCHEMAS[name]) if isinstance(rows, dict) else _stamps(name, rows)
+        self._groups[name].add(table)
 
     def summary(self, wall_s: float) -> dict[str, Any]:
         """End the tables and return the figures of the run, as ``Run.summary`` does."""

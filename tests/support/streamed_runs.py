@@ -1,4 +1,4 @@
-"""Small scenarios and traces for streams, and their runs in one process and in parts."""
+"""Small scenarios and traces for streams, and their runs."""
 
 import json
 from collections.abc import Iterator
@@ -10,17 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from servetwin.app.scenario.options.simulations import StreamOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core import recorder as flushing_recorder
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.long_runs import row_tables as row_groups
-from servetwin.sim.long_runs.partitioned_run import (
-    BLIND_NAMES,
-    DividedRun,
-    Simulated,
-    run_partitioned,
-)
 from servetwin.sim.long_runs.streamed_run import run_streamed, run_tables
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.readers.native import write_trace
@@ -31,13 +24,12 @@ from servetwin.workloads.trace import Trace
 from tests.support.random_runs import policies, workloads
 
 WITHOUT_NOISE, NOISY = load_profile("llama-3-8b-h100"), load_profile("base-cpu")
-HERE = StreamOptions(processes=1).simulated
 BATCHINGS = ("static", "continuous", "chunked", "prefill-first", "insertion")
 
 clusters = st.builds(
     ClusterConfig,
     replicas=st.integers(2, 5),
-    router=st.sampled_from(BLIND_NAMES),
+    router=st.sampled_from(["round-robin", "random", "session-affinity"]),
 )
 
 
@@ -77,28 +69,10 @@ def small_pieces() -> Iterator[None]:
 def streamed(
     trace: StreamedTrace, scenario: Scenario, folder: Path, macro: bool = True
 ) -> dict[str, bytes]:
-    """Run in one process; return what is in the run folder."""
+    """Run; return what is in the run folder."""
     folder.mkdir()
     tables = run_tables(scenario, folder)
     run_streamed(trace, scenario, tables, seed=3, macro=macro)
-    tables.save(tables.summary(0.0), {}, {})
-    return contents(folder)
-
-
-def divided(
-    trace: StreamedTrace,
-    scenario: Scenario,
-    folder: Path,
-    parts: int,
-    simulated: Simulated = HERE,
-    macro: bool = True,
-) -> dict[str, bytes]:
-    """Run in parts; return what is in the run folder."""
-    spool = folder / "spool"
-    spool.mkdir(parents=True)
-    tables = run_tables(scenario, folder)
-    run = DividedRun(trace, scenario, 3, macro, spool)
-    run_partitioned(run, tables, parts=parts, simulated=simulated, on_arrival=lambda _: None)
     tables.save(tables.summary(0.0), {}, {})
     return contents(folder)
 

@@ -1,9 +1,7 @@
 """A trace that is never in memory as a whole: each reading goes through the file again."""
 
-from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -16,59 +14,6 @@ from servetwin.workloads.rows import counted
 from servetwin.workloads.streams.blocks import Floats, Stamp, requests_in
 from servetwin.workloads.streams.trace_file import OpenTrace, TraceFile
 from servetwin.workloads.transform import limit_note, window_note
-
-FIRST_PART = 64
-MOST_PARTS = 4096
-
-
-class QuietMoments:
-    """Keeps one request of each part of the trace: the one after the longest gap.
-
-    The parts grow with the trace, so that there are never more than ``MOST_PARTS`` of them.
-    """
-
-    def __init__(self) -> None:
-        self._part = FIRST_PART
-        self._gaps: list[tuple[float, int]] = []
-        self._count = 0
-        self._latest_s: float | None = None
-
-    def add(self, arrivals_s: Floats) -> None:
-        """Add the next arrivals, in order."""
-        if not len(arrivals_s):
-            return
-        before_s = arrivals_s[0] if self._latest_s is None else self._latest_s
-        gaps_s = np.diff(arrivals_s, prepend=before_s)
-        begin = 0
-        while begin < len(gaps_s):
-            number = self._count + begin
-            end = min(len(gaps_s), begin + self._part - number % self._part)
-            longest = begin + int(gaps_s[begin:end].argmax())
-            self._keep(number // self._part, (float(gaps_s[longest]), self._count + longest))
-            begin = end
-        self._count += len(gaps_s)
-        self._latest_s = float(arrivals_s[-1])
-
-    def _keep(self, place: int, gap: tuple[float, int]) -> None:
-        if place < len(self._gaps):
-            self._gaps[place] = max(self._gaps[place], gap, key=lambda one: one[0])
-            return
-        self._gaps.append(gap)
-        if len(self._gaps) > MOST_PARTS and not len(self._gaps) % 2:
-            pairs = zip(self._gaps[::2], self._gaps[1::2], strict=True)
-            self._gaps = [max(pair, key=lambda one: one[0]) for pair in pairs]
-            self._part *= 2
-
-    def cuts(self, parts: int) -> list[int]:
-        """Return at most ``parts`` - 1 numbers of requests that come after a long gap, ascending.
-
-        Each comes after the longest of the gaps that share the nearest even cut.
-        """
-        best = [(0.0, 0)] * (parts + 1)
-        for gap_s, number in self._gaps:
-            place = (2 * number * parts // self._count + 1) // 2
-            best[place] = max(best[place], (gap_s, number))
-        return [number for gap_s, number in best[1:parts] if gap_s > 0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +69,10 @@ class Survey:
     failed: int = 0
     ties: int = 0
     followers: int = 0
-    by_block: list[int] = field(default_factory=list)
-    """Chosen requests of each block of the file."""
-    quiet: QuietMoments = field(default_factory=QuietMoments)
     notes: tuple[str, ...] = ()
 
     def add(self, block: pd.DataFrame, arrivals_s: Floats) -> None:
         """Add the chosen requests of the next block."""
-        self.by_block.append(len(block))
         if not len(block):
             return
         if not self.requests:
@@ -146,7 +87,6 @@ class Survey:
         if "delay_s" in block and "parent_ids" in block:
             pairs = zip(block["delay_s"], block["parent_ids"], strict=True)
             self.followers += sum(delay is not None and bool(parents) for delay, parents in pairs)
-        self.quiet.add(arrivals_s)
 
     def finished(self, reading: OpenTrace, chosen: Chosen) -> "Survey":
         """Return the survey with the notes that ``workloads.reading.read_trace`` makes."""
@@ -197,7 +137,15 @@ class StreamedTrace:
         return self.survey.requests
 
     def __iter__(self) -> Iterator[Request]:
-        return self.requests(0, len(self))
+        """Yield the requests; raises ``TraceError`` where the file no longer has them."""
+        left = len(self)
+        for block in self.file.opened().blocks():
+            chosen, arrivals_s, _ = self.chosen.of(block, self.survey.origin)
+            yield from requests_in(chosen.iloc[:left], self._scaled(arrivals_s[:left]))
+            left -= len(chosen)
+            if left <= 0:
+                return
+        raise TraceError(f"{self.file.path}: has changed while it was read; begin again")
 
     @property
     def source(self) -> str:
@@ -227,23 +175,6 @@ class StreamedTrace:
         if not span_s > 0 or len(self) < 2:
             raise TraceError("a trace whose requests all arrive at once has no rate to scale")
         return self.scaled(rate_per_s / ((len(self) - 1) / span_s))
-
-    def requests(self, first: int, last: int) -> Iterator[Request]:
-        """Yield the requests from number ``first`` up to and without ``last``.
-
-        Raises ``TraceError`` where the file no longer has them.
-        """
-        befores = list(accumulate(self.survey.by_block, initial=0))
-        skipped = bisect_right(befores, first, hi=len(self.survey.by_block)) - 1
-        number = befores[skipped]
-        for block in self.file.opened().blocks(skipped):
-            chosen, arrivals_s, _ = self.chosen.of(block, self.survey.origin)
-            part = slice(max(0, first - number), last - number)
-            yield from requests_in(chosen.iloc[part], self._scaled(arrivals_s[part]))
-            number += len(chosen)
-            if number >= last:
-                return
-        raise TraceError(f"{self.file.path}: has changed while it was read; begin again")
 
     def _scaled(self, arrivals_s: Floats) -> Floats:
         if self.rate_factor is None:

@@ -195,21 +195,20 @@ class OpenTrace:
         """The rows that were skipped."""
         return self._bad.notes
 
-    def blocks(self, skipped: int = 0) -> Iterator[pd.DataFrame]:
-        """Yield the requests; the first ``skipped`` blocks are not parsed.
+    def blocks(self) -> Iterator[pd.DataFrame]:
+        """Yield the requests.
 
         Raises ``TraceError`` for bad rows, and for a row that is earlier than the one before it.
         """
         header = self.format.header_line
         lines = dropwhile(lambda block: not block.data, self._behind(header))
-        for place, block in enumerate(lines):
-            if place >= skipped:
-                requests = self.format.plain(block)
-                if requests is None or requests.empty:
-                    requests = self._row_by_row(block)
-                self._require_order(requests)
-                self._differing_totals += int(requests["differs"].sum())
-                yield requests
+        for block in lines:
+            requests = self.format.plain(block)
+            if requests is None or requests.empty:
+                requests = self._row_by_row(block)
+            self._require_order(requests)
+            self._differing_totals += int(requests["differs"].sum())
+            yield requests
 
     def _behind(self, header_line: int) -> Iterator[LineBlock]:
         for block in line_blocks(self._path):

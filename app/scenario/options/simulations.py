@@ -1,6 +1,5 @@
-"""Options of simulations: a replay, a trace too long for the memory, a grid, a search."""
+"""Options of simulations: a replay, a grid, a search, a plan."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -21,14 +20,11 @@ from servetwin.app.scenario.options.common import (
     Vary,
 )
 from servetwin.app.scenario.options.groups import MOST_COUNT, given, require_absent
-from servetwin.app.scenario.options.trace import TraceOptions
-from servetwin.workloads.errors import PolicyError, TraceError
+from servetwin.workloads.errors import PolicyError
 
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.answers import What
-    from servetwin.sim.long_runs.partitioned_run import DividedRun, Part, PartDone
-    from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 STREAMED = (
     "reader", "max_bad_rows", "start_s", "end_s", "limit", "rate_scale", "rate_per_s",
@@ -67,50 +63,6 @@ class RunOptions:
     kv_usage: Annotated[bool, Option("--kv-usage")] = False
     """Where the KV memory is, in every row of the steps."""
     csv: Csv = False
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions(ParallelOptions):
-    """The parts of a streamed simulation, and where they are simulated."""
-
-    PANEL: ClassVar = "Long traces"
-
-    partitions: Annotated[int | None, Option(min=1, max=100_000)] = None
-    """Simulate a stream in up to N parts, cut by time or by replicas."""
-
-    def check(self) -> None:
-        """Raise ``OptionError`` for an option of the parts without any."""
-        if self.partitions is None:
-            require_absent(given(self), "is for the parts of a stream; give --partitions")
-
-    def simulated(
-        self, run: "DividedRun", parts: "Sequence[Part]"
-    ) -> "Iterator[tuple[int, PartDone]]":
-        """Yield the place and the end of each part as it is simulated; raises ``LostItems``."""
-        from servetwin.sim.long_runs.partitioned_run import simulate_part
-
-        return self.map(simulate_part, run, parts, lambda place: parts[place].name)
-
-    def open(self, options: TraceOptions, closed_loop: bool | None) -> "StreamedTrace":
-        """Read the trace once. Raises ``TraceError`` for what a stream cannot do."""
-        from servetwin.workloads.streams.streamed_trace import Chosen, StreamedTrace
-        from servetwin.workloads.streams.trace_file import TraceFile
-
-        if options.path is None:
-            raise TraceError("a stream needs TRACE, a file")
-        if closed_loop:
-            raise TraceError("--closed-loop needs the whole trace: servetwin replay")
-        options.check_rates()
-        file = TraceFile(options.path, options.reader, options.max_bad_rows)
-        trace = StreamedTrace.open(file, Chosen(options.start_s, options.end_s, options.limit))
-        if trace.survey.followers and closed_loop is None:
-            raise TraceError(
-                f"{options.path}: has requests that follow an answer, which a stream does not; "
-                "give --open-loop, or use servetwin replay"
-            )
-        if options.rate_scale is not None:
-            trace = trace.scaled(options.rate_scale)
-        return trace if options.rate_per_s is None else trace.at_rate(options.rate_per_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,21 +58,6 @@ def test_figures_and_rows_are_those_of_a_replay_in_memory(tmp_path: Path) -> Non
     pd.testing.assert_frame_equal(ours.steps, theirs.steps)
 
 
-def test_parts_leave_the_same_folder(tmp_path: Path) -> None:
-    trace = azure_file(tmp_path / "some.csv", 300, 1.0)
-    for name, options in (
-        ("one", []),
-        ("two", ["--partitions", "5", "--processes", "1"]),
-    ):
-        summary = replay_json("stream", trace, *H100, *options, "--out", str(tmp_path / name))
-        assert summary["requests"]["finished"] == 300
-    for name in ("requests.parquet", "steps.parquet", "scenario.yaml"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    assert {path.name for path in (tmp_path / "one").iterdir()} == {
-        path.name for path in (tmp_path / "two").iterdir()
-    }
-
-
 def test_the_report_fits_100_columns_and_says_what_is_sketched() -> None:
     done = servetwin("replay", "stream", SAMPLE, *SERVER)
     assert done.code == 0, done.err
@@ -91,24 +76,14 @@ def test_a_run_folder_is_replaced_only_when_asked(tmp_path: Path) -> None:
     assert again.code == 0, again.err
 
 
-@pytest.mark.parametrize("options", [[], ["--partitions", "3", "--processes", "1"]])
-def test_a_full_disk_is_one_line_and_no_run(tmp_path: Path, options: list[str]) -> None:
+def test_a_full_disk_is_one_line_and_no_run(tmp_path: Path) -> None:
     trace = azure_file(tmp_path / "some.csv", 50, 1.0)
     with files_at_most(1_000):
-        done = servetwin("replay", "stream", trace, *H100, *options, "--out", tmp_path / "run")
+        done = servetwin("replay", "stream", trace, *H100, "--out", tmp_path / "run")
     assert done.code == 1
     (line,) = done.err.splitlines()
     assert "could not be written (" in line
     assert not (tmp_path / "run" / "summary.json").exists()
-
-
-def test_what_a_killed_run_left_goes(tmp_path: Path) -> None:
-    trace = azure_file(tmp_path / "some.csv", 50, 1.0)
-    parts = ("--partitions", "3", "--processes", "1", "--out", str(tmp_path / "run"))
-    replay_json("stream", trace, *H100, *parts)
-    (tmp_path / "run" / ".parts" / "0-50").mkdir(parents=True)
-    replay_json("stream", trace, *H100, *parts, "--overwrite")
-    assert not (tmp_path / "run" / ".parts").exists()
 
 
 def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> None:
@@ -135,18 +110,6 @@ def test_a_trace_that_fails_in_the_middle_leaves_no_folder(tmp_path: Path) -> No
         (["--limit", "0"], "a limit must be at least 1 request"),
         (["--start", "9", "--end", "3"], "a window wants 0 <= start < end"),
         (["--rate", "1", "--rate-scale", "2"], "exclude each other"),
-        (["--processes", "2"], "--processes: is for the parts of a stream; give --partitions"),
-        (["--ray"], "--ray: is for the parts of a stream; give --partitions"),
-        (
-            [*H100, "--partitions", "2", "--ray", "127.0.0.1:9"],
-            "--ray: no Ray cluster answers at 127.0.0.1:9",
-        ),
-        (["--partitions", "2"], "--partitions: profile: base-cpu has noise"),
-        (
-            ["--partitions", "2", "--replicas", "3", "--router", "least-tokens"],
-            "--partitions: router: 'least-tokens' looks at the state of the replicas",
-        ),
-        (["--partitions", "2", *H100, "--prefix-cache"], "--partitions: prefix_cache: the cache"),
     ],
 )
 def test_what_a_stream_cannot_do_is_one_line(options: list[str], said: str) -> None:
