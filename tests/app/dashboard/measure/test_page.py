@@ -18,7 +18,7 @@ import pytest
 
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.measure import page
-from servetwin.app.dashboard.measure.load_test_process import MEASURED, LoadTestProcess
+from servetwin.app.dashboard.measure.load_test_process import MEASURED, Endpoint, LoadTestProcess
 from servetwin.app.dashboard.scenario import allowed_choices
 from servetwin.app.scenario.options.common import Additions
 from servetwin.sim.records.run import load_run
@@ -89,8 +89,8 @@ def test_a_dashboard_open_to_others_tests_only_its_targets(
     monkeypatch: pytest.MonkeyPatch, host: str, targets: tuple[str, ...], is_tested: bool
 ) -> None:
     monkeypatch.setattr(page, "additions", lambda: replace(Additions(), targets=targets))
-    monkeypatch.setattr(page.st, "get_option", {"server.address": host}.get)
-    problem = page._problem(page.Endpoint("http://a.example:8000"))
+    monkeypatch.setattr("streamlit.get_option", {"server.address": host}.get)
+    problem = page._problem(Endpoint("http://a.example:8000"))
     assert (problem is None) is is_tested
 
 
