@@ -78,11 +78,6 @@ class Calibrator(Protocol):
         ...
 
     @property
-    def policy_name(self) -> str | None:
-        """Name of the policies that the endpoint states; None where they must be identified."""
-        ...
-
-    @property
     def stopped(self) -> str | None:
         """Why no further round can run (Ctrl-C, an endpoint that is gone); None while one can."""
         ...

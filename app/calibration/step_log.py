@@ -130,11 +130,6 @@ class StepLogCalibrator:
         self._report_progress = report_progress
         self._bursts = 0
 
-    @property
-    def policy_name(self) -> str:
-        """Name of the policies in the header of the step log."""
-        return self.config.name
-
     def identify(self, rounds: int, trace: Trace | None = None) -> None:
         """Run ``rounds`` rounds; the step log's header states the policies.
 

@@ -24,22 +24,20 @@ from servetwin.workloads.trace import Trace
 _RECORDED = ("request_id", "sent_s", "prompt_tokens", "output_tokens")
 
 
-def resimulate_as_sent(
-    predicted: Run, measured: Run, trace: Trace | None = None
-) -> tuple[Run, Run]:
+def resimulate_as_sent(predicted: Run, measured: Run) -> tuple[Run, Run]:
     """Simulate the scenario of ``predicted`` on what ``measured``, a load test, recorded.
 
-    Return the simulation, and the load test with latencies counted from its send times. A run
-    folder does not keep which prompts share a prefix: a scenario with a prefix cache needs the
-    ``trace``. Raises ``RunError`` without it, and where the scenario cannot be built again.
+    Return the simulation, and the load test with latencies counted from its send times. Raises
+    ``RunError`` for a scenario with a prefix cache, since a run folder does not keep which prompts
+    share a prefix, and where the scenario cannot be built again.
     """
     scenario = recorded_scenario(predicted.scenario)
-    if scenario.policies.prefix_cache and trace is None:
+    if scenario.policies.prefix_cache:
         raise RunError(
             "the prediction has a prefix cache, and a run folder does not keep which prompts share "
             "a prefix"
         )
-    sent = recorded_trace(measured, trace)
+    sent = recorded_trace(measured)
     again = run_once(sent, scenario, seed=int(predicted.scenario.get("seed", 0)))
     again.scenario = predicted.scenario
     if "warm_up" in measured.requests:  # counts on neither side
@@ -48,21 +46,16 @@ def resimulate_as_sent(
     return again, as_sent(measured)
 
 
-def recorded_trace(measured: Run, trace: Trace | None = None) -> Trace:
+def recorded_trace(measured: Run) -> Trace:
     """Return the answered requests of a load test, at their send times, with their lengths.
 
-    Prefixes, sessions and priorities come from ``trace``, by request id. Raises ``RunError`` where
-    nothing was answered.
+    Raises ``RunError`` where nothing was answered.
     """
     answered = answered_rows(measured).sort_values("sent_s", kind="stable")
-    traced = {request.request_id: request for request in trace or ()}
     columns = (answered[name].tolist() for name in _RECORDED)
-    requests = [
-        as_measured(traced.get(name) or Request(name, sent_s, *lengths), sent_s, lengths)
-        for name, sent_s, *lengths in zip(*columns, strict=True)
-    ]
+    requests = tuple(Request(*row) for row in zip(*columns, strict=True))
     name = measured.scenario.get("trace", "load test")
-    return Trace(tuple(requests), name, notes=("as it was sent and answered",))
+    return Trace(requests, name, notes=("as it was sent and answered",))
 
 
 def as_sent(measured: Run) -> Run:

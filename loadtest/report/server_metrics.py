@@ -79,7 +79,7 @@ class ServerWatch:
         """Return ``COLUMNS``: seconds after ``zero_ns``, and each gauge or NaN."""
         rows = []
         for at_ns, lines in list(self._scrapes):
-            if figures := _figures(lines.decode(errors="replace"), {**GAUGES, **COUNTERS}):
+            if figures := read_figures(lines, {**GAUGES, **COUNTERS}):
                 rows.append({"at_s": (at_ns - zero_ns) / 1e9, **figures})
         return pd.DataFrame(rows, columns=list(COLUMNS), dtype=float)
 
@@ -88,7 +88,7 @@ class ServerWatch:
         if not self._scrapes:
             return None
         ends = (self._scrapes[0], self._last or self._scrapes[-1])
-        before, after = (_figures(lines.decode(errors="replace"), COUNTERS) for _, lines in ends)
+        before, after = (read_figures(lines, COUNTERS) for _, lines in ends)
         if before.keys() & after.keys() < COUNTERS.keys():
             return None
         counts = CacheCounts(**{name: round(after[name] - before[name]) for name in COUNTERS})
@@ -121,14 +121,12 @@ class ServerWatch:
         return None
 
 
-def read_gauges(text: str) -> dict[str, float]:
-    """Return the known gauges of a text in Prometheus' format; none where it cannot be read."""
-    return _figures(text, GAUGES)
+def read_figures(page: bytes, names_by_figure: Mapping[str, Sequence[str]]) -> dict[str, float]:
+    """Return each known figure of a page in Prometheus' format; none where it cannot be read.
 
-
-def _figures(text: str, names_by_figure: Mapping[str, Sequence[str]]) -> dict[str, float]:
-    """Return each known figure, summed over its labels; a share is averaged."""
-    values = _samples(text)
+    It is summed over its labels; a share is averaged.
+    """
+    values = _samples(page.decode(errors="replace"))
     figures = {}
     for figure, names in names_by_figure.items():
         if samples := next((values[name] for name in names if name in values), None):

@@ -30,8 +30,6 @@ PLAN = Plan(replications=4, repeats=2, limits={"tpot_s.mean": 0.05})
 class FakeCalibrator:
     """Knows its profile before the first round; ``events`` has what was done, in order."""
 
-    policy_name: str | None = None
-
     def __init__(self) -> None:
         self.endpoint = Endpoint(
             "http://host:1/v1", "model", prompt="ids", max_model_len=2048, salt="salt"

@@ -147,8 +147,6 @@ class BlackBoxCalibrator:
     limit that the endpoint states.
     """
 
-    policy_name = None
-
     def __init__(
         self,
         endpoint: Endpoint,

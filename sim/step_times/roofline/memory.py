@@ -34,7 +34,6 @@ class KVRoom:
     """
 
     units: int
-    unit_bytes: float
     step_bytes: float
 
     @classmethod
@@ -63,7 +62,7 @@ class KVRoom:
 
         room = max(0.0, deployment.usable_bytes() - weights)
         units = bisect_right(range(int(room / unit_bytes) + 1), room, key=taken) - 1
-        return cls(max(0, units), unit_bytes, step_bytes(max(1, units)))
+        return cls(max(0, units), step_bytes(max(1, units)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,6 @@ class Operator:
         """The part of the weights that it reads."""
         return "experts" if self.name == "experts" else "head" if self.name == "head" else "gemm"
 
-    @property
-    def intensity(self) -> float:
-        """FLOPs per byte."""
-        return self.flops / self.moved_bytes if self.moved_bytes else float("inf")
-
 
 def linear_operators(
     deployment: Deployment, rows: float, has_prefill: bool, groups: float = 1.0

@@ -17,9 +17,10 @@ pytest.importorskip("prometheus_client", reason="server metrics need prometheus-
 from servetwin.loadtest.report.server_metrics import (
     COLUMNS,
     FILE_NAME,
+    GAUGES,
     ServerWatch,
     load_server_metrics,
-    read_gauges,
+    read_figures,
     save_server_metrics,
 )
 from servetwin.sim.records.run import RunError
@@ -74,13 +75,18 @@ PAGES = {
 @pytest.mark.parametrize("server", PAGES)
 def test_the_gauges_of_every_known_server_are_read(server: str) -> None:
     page, gauges = PAGES[server]
-    assert read_gauges("\n".join(page.splitlines())) == pytest.approx(gauges)
+    assert read_figures("\n".join(page.splitlines()).encode(), GAUGES) == pytest.approx(gauges)
 
 
 def test_our_own_engine_is_read() -> None:
     metrics = pytest.importorskip("servetwin.engine.core.metrics")
-    page = metrics.Metrics("base").exposition().decode()
-    assert read_gauges(page) == {"running": 0, "waiting": 0, "kv_usage": 0, "preemptions": 0}
+    page = metrics.Metrics("base").exposition()
+    assert read_figures(page, GAUGES) == {
+        "running": 0,
+        "waiting": 0,
+        "kv_usage": 0,
+        "preemptions": 0,
+    }
 
 
 @contextmanager

@@ -194,13 +194,13 @@ def test_nor_does_it_move_the_simulator_s_decode_attention(batch: int, context: 
     for model, expected in ((LLAMA, 1), (find_model("llama-3-8b"), 4)):
         deployment = ideal_deployment(model, H100)
         together = decode_attention(deployment, model.layers[0].mixer, batch * context, 32)
-        assert together.intensity == pytest.approx(expected)
+        assert together.flops / together.moved_bytes == pytest.approx(expected)
 
 
 def test_the_simulator_s_prompt_attention_is_causal() -> None:
     """Half of all pairs; per layer 4 h e n (n + 1) / 2 FLOPs against the 4 n h e bytes of K, V."""
     operator = prefill_attention(ideal_deployment(LLAMA, H100), LLAMA.layers[0], 0, 1024)
-    assert operator.intensity == pytest.approx(1025 / 2)
+    assert operator.flops / operator.moved_bytes == pytest.approx(1025 / 2)
 
 
 def card(peak: float, bandwidth: float) -> Hardware:
