@@ -7,14 +7,10 @@ same blocks alike or different, so both see the same prefix hits.
 import hashlib
 from array import array
 from collections.abc import Iterable
-from collections.abc import Sequence as Listed
 from typing import Protocol
 
+from servetwin.policies.sequence import Keys
 from servetwin.workloads.request import Request
-
-Keys = Listed[int]
-BlockKey = tuple[int, int]
-"""Key of the unit that names a block, and the place of the block."""
 
 _BLOCK_INDEX_BITS = 24
 

@@ -336,7 +336,7 @@ class PassSums:
     def at(self, step: int) -> int:
         """Return the sum of one step."""
         place = step - self._first
-        return int(self._sums[place]) if place < len(self._sums) else 0
+        return self._sums.item(place) if place < len(self._sums) else 0
 
     def of(self, step: int, steps: int) -> list[int]:
         """Return the sums of ``steps`` steps from ``step`` on, none beyond the end of a member."""
@@ -347,7 +347,7 @@ class PassSums:
 
 def _pass_blocks(reach: int, size: int, base: int, tokens: IntArray) -> IntArray:
     """Return the blocks that a member holds in each pass, by the tokens before it."""
-    return -(-(tokens + (base + reach)) // size)
+    return (tokens + (base + reach + size - 1)) // size
 
 
 def _passes(seq: Sequence, tokens_by_pass: IntArray) -> int:

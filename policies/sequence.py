@@ -1,11 +1,15 @@
 """A request inside the server: what it asks, how far it is computed, what memory it holds."""
 
+from collections.abc import Sequence as Listed
 from math import inf
 
-from servetwin.policies.block_keys import BlockKey, Keys
 from servetwin.policies.kv.held import Held
 from servetwin.workloads.native_class import mypyc_attr
 
+Keys = Listed[int]
+"""Chained keys of blocks: equal ones mean equal prompts up to and including the block."""
+BlockKey = tuple[int, int]
+"""Key of the unit that names a block, and the place of the block."""
 _FIRST_OWN_KEY = -(1 << 64)
 """Below every id of a trace."""
 

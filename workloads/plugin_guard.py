@@ -5,14 +5,16 @@ A guarded class is a subclass of the user's: every method of its interface turns
 Registered classes are never guarded.
 """
 
+import hashlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from numbers import Integral, Real
 from pathlib import Path
 from traceback import walk_tb
-from types import FunctionType, UnionType
+from types import FunctionType, ModuleType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 from typing import get_type_hints as hints_of
 
@@ -71,6 +73,32 @@ class PluginSource:
             raise
         except BaseException as error:  # the user's own code: anything may happen in it
             raise self.failure(call, error) from error
+
+
+def load_module(source: PluginSource) -> ModuleType:
+    """Return the module of a plug-in's file, executed once for each content of the file."""
+    path = source.path
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise source.error(f": the file cannot be read ({error.strerror})") from None
+    digest = hashlib.blake2b(content, digest_size=8, key=str(path.resolve()).encode()[-64:])
+    name = f"servetwin_plugin_{digest.hexdigest()}"
+    if name in sys.modules:
+        return sys.modules[name]
+    module, file = ModuleType(name), str(path.absolute())
+    module.__file__ = file
+    sys.modules[name] = module  # before it is executed: dataclasses look their module up
+
+    def execute() -> None:
+        exec(compile(content, file, "exec", dont_inherit=True), vars(module))
+
+    try:
+        source.run(": the file", execute)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
 
 
 def guard_class(

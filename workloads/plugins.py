@@ -5,7 +5,6 @@ arrival process, trace reader, technique. To ship a plug-in, name it there: help
 generated reference, the dashboard's choices and the tests over all plug-ins follow from it.
 """
 
-import hashlib
 import importlib
 import re
 import sys
@@ -132,13 +131,13 @@ class Registry(Mapping[str, Any], Generic[Built]):
         self.require(name)
         if name in self._known:
             return self[name]
-        from servetwin.workloads.plugin_guard import PluginSource
+        from servetwin.workloads.plugin_guard import PluginSource, load_module
 
         path, _, class_name = name.rpartition(":")
         source = PluginSource(self.role, Path(path), class_name)
         if isinstance(name, ClassName):
             return self._guard(name.plugin, source)
-        cls = getattr(_load_module(source), class_name, None)
+        cls = getattr(load_module(source), class_name, None)
         if not isinstance(cls, type):
             raise source.error(f": the file has no class {class_name!r}")
         return self._guard(cls, source)
@@ -184,32 +183,6 @@ def _resolved(target: Any) -> Any:
     module, _, name = target.partition(":")
     imported = importlib.import_module(module)
     return getattr(imported, name) if name else imported
-
-
-def _load_module(source: "PluginSource") -> ModuleType:
-    """Return the module of a plug-in's file, executed once for each content of the file."""
-    path = source.path
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise source.error(f": the file cannot be read ({error.strerror})") from None
-    digest = hashlib.blake2b(content, digest_size=8, key=str(path.resolve()).encode()[-64:])
-    name = f"servetwin_plugin_{digest.hexdigest()}"
-    if name in sys.modules:
-        return sys.modules[name]
-    module, file = ModuleType(name), str(path.absolute())
-    module.__file__ = file
-    sys.modules[name] = module  # before it is executed: dataclasses look their module up
-
-    def execute() -> None:
-        exec(compile(content, file, "exec", dont_inherit=True), vars(module))
-
-    try:
-        source.run(": the file", execute)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
 
 
 def plugin_name(plugin: object) -> str:

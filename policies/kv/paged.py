@@ -11,7 +11,8 @@ from servetwin.workloads.native_class import mypyc_attr
 
 if TYPE_CHECKING:
     from servetwin.policies.kv.host_tier import HostMoves, HostTier
-    from servetwin.policies.prefix.prefix_index import HeldRun, PrefixIndex
+    from servetwin.policies.prefix.prefix_index import PrefixIndex
+    from servetwin.policies.prefix.prefix_run import HeldRun
     from servetwin.policies.prefix.prefix_tree import PrefixTree
 
 

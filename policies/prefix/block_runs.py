@@ -19,41 +19,26 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from operator import attrgetter
 
-from servetwin.policies.block_keys import Keys
 from servetwin.policies.prefix.eviction import EvictionRank
-from servetwin.policies.prefix.prefix_run import parting
-from servetwin.policies.sequence import Sequence
+from servetwin.policies.prefix.prefix_run import HeldRun, parting
+from servetwin.policies.sequence import Keys, Sequence
 
 
 @dataclass(slots=True, eq=False)
-class BlockRun:
-    """Blocks at successive places of a block table.
+class BlockRun(HeldRun):
+    """Successive blocks that one sequence filled.
 
-    ``keys`` name them as they name a prompt, ``key_blocks`` blocks each; ``key`` is that of the
-    first block. Blocks that belong to one request have one key, and no ``keys``.
+    ``key`` is that of the first block. Blocks that belong to one request have one key, and no
+    ``keys``.
     """
 
-    key: int
-    keys: Keys
-    key_blocks: int
-    start: int
-    end: int
-    blocks: list[int]
-    """Numbers of the blocks from the first on, as far as a table needed them."""
-    born: int
-    holders: int = 1
-    uses: int = 1
+    key: int = 0
     rank: tuple[float, int] = (0.0, 0)
     """Place in the order of eviction."""
     ticket: int = 0
     """Number of its entry in the heap of idle runs; 0 while a sequence holds the run."""
     tail: "BlockRun | None" = None
     """What was cut off last."""
-
-    @property
-    def size(self) -> int:
-        """The number of blocks."""
-        return self.end - self.start
 
     def key_at(self, place: int) -> int:
         """Return the key of one of the blocks."""
@@ -255,7 +240,7 @@ class BlockRuns:
             last.tail = None  # no sequence holds it
             return
         born = self._rank.tick()
-        self._add(seq, BlockRun(key, keys, seq.key_blocks, start, end, numbers, born))
+        self._add(seq, BlockRun(keys, seq.key_blocks, start, end, born, numbers, key=key))
 
     def _may_grow(self, run: BlockRun, key: int, is_named: bool) -> bool:
         """Return whether blocks may follow in a run: it has one holder, and no copies."""
@@ -286,7 +271,8 @@ class BlockRuns:
         keys, size = (seq.block_keys if is_named else ()), seq.key_blocks
         key = keys[place // size] if is_named else seq.own_key
         numbers = seq.blocks[place : place + 1]
-        self._add(seq, BlockRun(key, keys, size, place, place + 1, numbers, self._rank.tick()))
+        born = self._rank.tick()
+        self._add(seq, BlockRun(keys, size, place, place + 1, born, numbers, key=key))
 
     def _add(self, seq: Sequence, run: BlockRun) -> None:
         """Let a sequence hold a new run after its others."""
@@ -307,7 +293,7 @@ class BlockRuns:
         del run.blocks[place - run.start :]
         key, size = run.key_at(place), run.key_blocks
         rest = BlockRun(
-            key, run.keys, size, place, run.end, numbers, run.born, run.holders, run.uses
+            run.keys, size, place, run.end, run.born, numbers, run.holders, run.uses, key
         )
         rest.tail = run.tail
         run.end = place

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.prefix.block_runs import BlockRun, BlockRuns
-from servetwin.policies.prefix.prefix_run import PrefixRun
+from servetwin.policies.prefix.block_runs import BlockRuns
+from servetwin.policies.prefix.prefix_run import HeldRun
 from servetwin.policies.prefix.prefix_tree import PrefixTree
 from servetwin.policies.sequence import Sequence
-
-HeldRun = PrefixRun | BlockRun
-"""Blocks at places ``start`` to ``end`` - 1 of a block table, held as a whole."""
 
 
 class PrefixIndex(Protocol):

@@ -1,37 +1,44 @@
-"""A run of blocks that prompts share: a node of a prefix tree."""
+"""Runs of blocks that prompts share."""
 
 from dataclasses import dataclass, field
 
-from servetwin.policies.block_keys import Keys
+from servetwin.policies.sequence import Keys
 
 
 @dataclass(slots=True, eq=False)
-class PrefixRun:
-    """A run of blocks: places ``start`` to ``end`` - 1 of every prompt through it.
+class HeldRun:
+    """Blocks at places ``start`` to ``end`` - 1 of a block table, held as a whole.
 
-    ``keys`` belong to a prompt through it, ``key_blocks`` blocks each, from the prompt's
-    beginning: as keys are chained, all such prompts have them alike up to ``end``. An unnamed run
-    (``keys`` empty) belongs to one prompt. ``rank`` is its place in the order of eviction, None
-    while it has holders.
+    ``keys`` name them, ``key_blocks`` blocks each, from the beginning of a prompt on; blocks that
+    belong to one request have none. ``born`` is the moment at which the first was filled.
     """
 
     keys: Keys
     key_blocks: int
     start: int
     end: int
-    parent: "PrefixRun | None"
     born: int
     blocks: list[int] = field(default_factory=list)
     """Numbers of the blocks from the first on, as far as a table needed them."""
-    children: "dict[int, PrefixRun]" = field(default_factory=dict)
-    holders: int = 0
-    uses: int = 0
-    rank: tuple[float, int] | None = None
+    holders: int = 1
+    uses: int = 1
 
     @property
     def size(self) -> int:
         """The number of blocks."""
         return self.end - self.start
+
+
+@dataclass(slots=True, eq=False)
+class PrefixRun(HeldRun):
+    """A node of a prefix tree: all prompts through it have its keys alike up to ``end``.
+
+    ``rank`` is its place in the order of eviction, None while it has holders.
+    """
+
+    parent: "PrefixRun | None" = None
+    children: "dict[int, PrefixRun]" = field(default_factory=dict)
+    rank: tuple[float, int] | None = None
 
     @property
     def first_key(self) -> int:

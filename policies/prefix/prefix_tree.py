@@ -182,8 +182,8 @@ class PrefixTree:
             tip.keys = keys
             self._lengthen(tip, seq, end)
         else:
-            run = tip.children[key] = PrefixRun(keys, size, start, end, tip, self._rank.tick())
-            self._adopt(run, seq)
+            run = tip.children[key] = PrefixRun(keys, size, start, end, self._rank.tick())
+            self._adopt(run, tip, seq)
         seq.held.keyed_blocks = end
 
     def _remove(self, run: PrefixRun) -> None:
@@ -199,7 +199,7 @@ class PrefixTree:
     def _root(self, key_blocks: int) -> PrefixRun:
         root = self._roots.get(key_blocks)
         if root is None:
-            root = self._roots[key_blocks] = PrefixRun((), key_blocks, 0, 0, None, 0)
+            root = self._roots[key_blocks] = PrefixRun((), key_blocks, 0, 0, 0, holders=0)
         return root
 
     def _match(self, seq: Sequence, limit: int) -> tuple[list[PrefixRun], int]:
@@ -253,8 +253,9 @@ class PrefixTree:
         parent, size = run.parent, run.key_blocks
         assert parent is not None
         cut = place - run.start
-        head = PrefixRun(run.keys, size, run.start, place, parent, run.born, run.blocks[:cut])
-        head.holders, head.uses, head.rank = run.holders, run.uses, run.rank
+        head = PrefixRun(run.keys, size, run.start, place, run.born, run.blocks[:cut])
+        head.parent, head.rank = parent, run.rank
+        head.holders, head.uses = run.holders, run.uses
         self._idle_runs += run.rank is not None
         parent.children[run.first_key] = head
         del run.blocks[:cut]
@@ -269,11 +270,11 @@ class PrefixTree:
         self.held_blocks += end - run.end
         run.end = end
 
-    def _adopt(self, run: PrefixRun, seq: Sequence) -> None:
+    def _adopt(self, run: PrefixRun, parent: PrefixRun, seq: Sequence) -> None:
         """Let ``seq`` be the first holder of a run that it has just computed."""
         self._matched = None
         run.blocks = seq.blocks[run.start : run.end]
-        run.holders = run.uses = 1
+        run.parent = parent
         self.held_blocks += run.size
         self._tips[seq] = run
 
@@ -284,7 +285,7 @@ class PrefixTree:
             self._lengthen(tip, seq, end)
         else:
             born = self._rank.tick()
-            self._adopt(PrefixRun((), 1, seq.held.keyed_blocks, end, tip, born), seq)
+            self._adopt(PrefixRun((), 1, seq.held.keyed_blocks, end, born), tip, seq)
         seq.held.keyed_blocks = end
 
     def _offer(self, run: PrefixRun) -> None:

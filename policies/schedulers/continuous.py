@@ -35,13 +35,12 @@ class ContinuousBatching(SchedulerBase):
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, joins: Joins = whole) -> None:
-        admitting: AdmittingMemory = memory
         drafts = config.draft_rows
-        unified = config.kv != "grouped" or config.batching == "unified"
-        by_block = memory.layout == "paged" and (not drafts or (unified and config.prompt_token))
-        if config.admission == "full" or (drafts and not by_block):
-            admitting = Reserved(memory, config.draft_reach)
-        growing = memory if by_block and admitting is memory else None
+        by_pass = config.prompt_token and (config.kv != "grouped" or config.batching == "unified")
+        by_block = memory.layout == "paged" and (not drafts or by_pass)
+        reserves = config.admission == "full" or (drafts > 0 and not by_block)
+        admitting: AdmittingMemory = Reserved(memory, config.draft_reach) if reserves else memory
+        growing = memory if by_block and not reserves else None
         decodes = Lockstep(memory.block_tokens, growing)
         if drafts:
             from servetwin.policies.drafted_decodes import DraftedDecodes

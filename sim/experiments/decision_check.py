@@ -13,12 +13,11 @@ from itertools import accumulate, zip_longest
 import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
-from servetwin.policies.block_keys import Keys
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import Scheduler, SchedulerProxy
-from servetwin.policies.sequence import Sequence
+from servetwin.policies.sequence import Keys, Sequence
 from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import FloatArray

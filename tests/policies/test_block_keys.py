@@ -2,7 +2,8 @@
 
 import pytest
 
-from servetwin.policies.block_keys import BlockKey, PrefixKeys, token_keys
+from servetwin.policies.block_keys import PrefixKeys, token_keys
+from servetwin.policies.sequence import BlockKey
 from servetwin.sim.core.simulate import as_sequence
 from servetwin.workloads.request import Request
 from tests.support.checked import request
