@@ -5,7 +5,6 @@ blocks chunk by chunk, so prompts and decodes compete for memory in that order t
 """
 
 from collections.abc import Reversible
-from math import inf
 from operator import attrgetter
 
 from servetwin.policies.batch import Batch
@@ -17,6 +16,8 @@ from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 _ADMISSION = attrgetter("admission_number")
+_NEVER = 1 << 62
+"""More positions than any sequence has."""
 
 
 def _rank(seq: Sequence) -> tuple[int, int]:
@@ -45,7 +46,7 @@ class UnifiedBatching(ContinuousBatching):
         self.drafts = config.draft_rows > 0
         self.paused = set[Sequence]()
         """Decodes with drafts that had no turn in the last step."""
-        self.pads_from: float = inf
+        self.pads_from = _NEVER
         """Computed tokens from which a newcomer is padded to the rows of decodes (``padding``)."""
         self.takes_turns: bool = memory.shares_prefixes and getattr(memory, "gives_back", False)
         """Whether it matters in which order running sequences give blocks back."""
@@ -211,7 +212,7 @@ class UnifiedBatching(ContinuousBatching):
         if self.drafts and all(entry.seq.finished for entry in batch.chunks):
             self.pads_from = 0 if self.decodes.size or batch.chunks else 1
         super().admit(batch, left, now_s)
-        self.pads_from = inf
+        self.pads_from = _NEVER
 
     def padding(self, seq: Sequence, computed: int) -> int:
         """Return the rows that are computed in vain beside the one that a newcomer lacks.
