@@ -19,7 +19,7 @@ from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero, ScheduledRequest, build_schedule
 from servetwin.loadtest.report.rows import Sending, request_rows
 from servetwin.loadtest.run.worker_client import WorkerClient
-from servetwin.loadtest.stream.event_framing import JsonLines, ServerSentEvents
+from servetwin.loadtest.stream.event_framing import ErrorData, JsonLines, ServerSentEvents
 from servetwin.loadtest.stream.read_ahead import ReadAhead
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
 from servetwin.loadtest.stream.token_events import take_event
@@ -319,3 +319,22 @@ def test_what_it_unpacks_to_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     body = gzip.compress(b" " * 10_001)
     answer = WholeAnswerReader(exchange_of(body, encoding="gzip"), embedding=False).end()
     assert answer.failure == Failure("broken_stream", "more than 0 MiB in one answer")
+
+
+def test_usage_in_an_event_counts_all_so_far() -> None:
+    """An event holds what its usage has more than the one before; one without more is no token."""
+    stream = TokenStream()
+    for stamp_ns, (word, made) in enumerate([("", 0), ("a b", 2), ("", 2), ("c d e", 5), ("f", 6)]):
+        event = {"choices": [{"text": word}], "usage": {"completion_tokens": made}}
+        take_event(stream, stamp_ns, json.dumps(event).encode())
+    assert (stream.stamps_ns, stream.tokens) == ([1, 3, 4], [2, 3, 1])
+    assert (stream.silent, stream.reported) == ([], [True] * 3)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_error"), [(("error", "token"), False), (("token", "error"), True)]
+)
+def test_the_last_name_of_an_event_counts(names: tuple[str, str], is_error: bool) -> None:
+    body = "".join(f"event: {name}\n" for name in names) + "data: 1\n\n"
+    ((_, payload),) = ServerSentEvents().feed(body.encode())
+    assert isinstance(payload, ErrorData) is is_error
