@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.key_values import key_value
 from servetwin.workloads.trace import Trace
 
@@ -121,9 +122,7 @@ class LoadOptions:
 
     def follows(self, trace: Trace) -> bool:
         """Return whether followers wait for the answers to their parents."""
-        if self.closed_loop is None:
-            return any(r.parent_ids and r.delay_s is not None for r in trace)
-        return self.closed_loop
+        return form_a_loop(trace) if self.closed_loop is None else self.closed_loop
 
     def hang_up(self, request_id: str) -> HangUp | None:
         """Return when the client of this request leaves; None when it stays to the end."""

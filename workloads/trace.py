@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.request import Request
 
 
@@ -13,7 +14,7 @@ class Trace:
     ``clock_s`` is the resolution of the source's clock where it is coarse enough to make ties
     (Mooncake: 3 s). ``notes`` say what was done to the rows, for the reports. Without ``timed`` the
     source has no times: all requests arrive at 0. One that was ``stopped`` is the beginning of what
-    the source has.
+    the source has. With ``lanes`` these replay its tasks, and arrivals are only an order.
     """
 
     requests: tuple[Request, ...]
@@ -22,6 +23,7 @@ class Trace:
     notes: tuple[str, ...] = field(default=())
     timed: bool = True
     stopped: bool = field(default=False, compare=False)
+    lanes: LaneRules | None = None
 
     def __len__(self) -> int:
         return len(self.requests)

@@ -13,7 +13,8 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT
 from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
 from servetwin.workloads.generators.generate import with_arrivals
-from servetwin.workloads.graphs.links import detach_orphans
+from servetwin.workloads.graphs.lane_rules import LaneRules
+from servetwin.workloads.graphs.links import detach_orphans, links_of, tasks
 from servetwin.workloads.request import Request, with_columns
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
@@ -133,6 +134,17 @@ def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
         for r, factor in zip(trace, factors.tolist(), strict=True)
     ]
     return trace.replaced(estimated, f"output lengths declared with an error of cv {cv:g}")
+
+
+def in_lanes(trace: Trace, rules: LaneRules) -> Trace:
+    """Return the trace as lanes replay it. Raises ``TraceError`` for one without requests."""
+    trees = len({*tasks(links_of(trace)).values()})
+    if not trees:
+        raise TraceError(f"--lanes: {trace.source} has no request")
+    note = f"{counted(trees, 'task')} replayed in {counted(rules.lanes, 'lane')}"
+    if rules.lanes > trees:
+        note += ": some tasks run on several lanes at a time, without a common cache"
+    return replace(trace, lanes=rules, timed=True).replaced(trace.requests, note)
 
 
 def _with_only(trace: Trace, requests: Sequence[Request], note: str) -> Trace:

@@ -27,11 +27,13 @@ def capacity(
     query: CapacityOptions,
 ) -> None:
     """Find the highest rate of TRACE at which enough requests meet the SLO, with an interval; or,
-    with --replicas or --users, how many keep it."""
+    with --replicas, --users or --lanes, how many keep it."""
     from servetwin.app.tasks.capacity import Search
     from servetwin.loadtest.report.limits import parse_slo
     from servetwin.sim.experiments.capacity import SLOTarget
 
+    if part.lanes is not None and query.what == "rate":
+        query = replace(query, count=replace(query.count, users=True))
     cluster = replace(cluster, replicas=query.replica_count())
     options = ScenarioOptions(servers, policy, cluster, part)
     target = SLOTarget(parse_slo(slo), query.attainment)

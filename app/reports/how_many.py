@@ -8,7 +8,7 @@ from typing import Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
-from servetwin.app.scenario.answers import FEWEST, Answer, CurvePoint, What, best
+from servetwin.app.scenario.answers import FEWEST, WAITING, Answer, CurvePoint, What, best
 from servetwin.app.words import METRICS, RESOURCES, asset_table, figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
@@ -177,7 +177,7 @@ def sentence(answer: Answer, target: SLOTarget, load: str) -> str:
     if answer.what in FEWEST:
         text = f"{subject} {'holds' if is_one else 'hold'} {limit} for {load}"
     else:
-        verb = "is" if is_one and answer.what == "users" else "are"
+        verb = "is" if is_one and answer.what in WAITING else "are"
         text = f"{subject} {verb} served with {limit} by {devices_words(answer.devices)}"
     if held is not None and answer.beyond is None:
         text += f": {_figure(target, held)}"
@@ -221,8 +221,8 @@ def few_words(target: SLOTarget, requests: int) -> str:
 def _none_holds(answer: Answer, target: SLOTarget, load: str) -> str:
     limit, beyond = target_words(target), answer.beyond
     has = f": {_figure(target, beyond)}" if beyond else ""
-    if answer.what == "users":
-        return f"Not even 1 user is served with {limit}{has}."
+    if answer.what in WAITING:
+        return f"Not even 1 {answer.what[:-1]} is served with {limit}{has}."
     if answer.what == "rate":
         return f"No rate holds {limit}, not even requests that come alone{has}."
     most = _subject(answer, beyond.count) if beyond else "any number"
@@ -241,8 +241,8 @@ def _beyond(answer: Answer, target: SLOTarget) -> str:
 
 
 def _subject(answer: Answer, count: float) -> str:
-    if answer.what == "users":
-        return f"{counted(int(count), 'user')} at a time"
+    if answer.what in WAITING:
+        return f"{counted(int(count), answer.what[:-1])} at a time"
     if answer.what == "rate":
         return f"{_plain(count)} requests/s"
     if answer.what == "devices" and len(answer.devices) == 1:

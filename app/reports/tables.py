@@ -64,20 +64,48 @@ def task_lines(summary: Mapping[str, Any], devices: int = 0) -> list[str]:
     if not (tasks := summary.get("tasks")):
         return []
     per_hour, turns, tokens = tasks["per_hour"] or 0.0, tasks["turns"], tasks["tokens"]
+    if not tasks["total"]:
+        return [
+            "",
+            "no task ran from its first turn to its last",
+            *lane_lines(summary.get("lanes", {})),
+        ]
     of_one = f", {number(per_hour / devices, 1.0)} per device-hour" if devices else ""
     rows = []
     for row in tasks["by_turn"]:
         times = (duration(row["ttft_s"][point]) for point in ("mean", "p50", "p90"))
-        hits = f"{100 * (row['prefix_hit_rate_tokens'] or 0):.1f} %"
-        rows.append([f"{row['from_turn']}", f"{row['requests']}", *times, hits])
-    heads = ["from turn", "requests", "TTFT mean", "p50", "p90", "prefix hits"]
+        found = (row["prefix_hit_rate_tokens"], row.get("endless_hit_rate_tokens"))
+        hits = ("-" if share is None else f"{100 * share:.1f} %" for share in found)
+        rows.append([f"{row['from_turn']}", f"{row['requests']}", *times, *hits])
+    heads = ["from turn", "requests", "TTFT mean", "p50", "p90", "prefix hits", "endless cache"]
     return [
         "",
         f"{counted(tasks['total'], 'task')}: {tasks['finished']:,} finished, "
         f"{number(per_hour, 1.0)} per hour{of_one}; of {number(turns['mean'], 1.0)} requests and "
         f"{number(tokens['mean'], 1.0)} tokens on average",
-        *(table_lines(heads, rows, ">>>>>>") if rows else []),
+        *(table_lines(heads, rows, ">>>>>>>") if rows else []),
+        *lane_lines(summary.get("lanes", {})),
     ]
+
+
+def lane_lines(lanes: Mapping[str, Any]) -> list[str]:
+    """Return what became of the lanes of a run, and which rules it broke; nothing without lanes."""
+    if not lanes:
+        return []
+    begun_s = lanes["measured_from_s"]
+    phase = "never began" if begun_s is None else f"began after {duration(begun_s)}"
+    line = (
+        f"{counted(lanes['lanes'], 'lane')}: {lanes['replays']:,} replays, {lanes['drained']:,} "
+        f"drained; {counted(lanes['warm_up_turns'], 'warm-up turn')}, then the measured phase of "
+        f"{lanes['duration_s']:g} s {phase}"
+    )
+    counts = {
+        "began cold (no turn before t*)": lanes["cold_lanes"],
+        f"of {lanes['sessions']:,} sessions outgrew the context": lanes["overflowed"],
+    }
+    more = [f"{count} {words}" for words, count in counts.items() if count]
+    broken = [f"not {lanes['scenario']}: {rule}" for rule in lanes["broken"]]
+    return [*wrap("; ".join([line, *more]), WIDTH, subsequent_indent="  "), *broken]
 
 
 def counts_line(counts: Mapping[str, int]) -> str:

@@ -11,10 +11,12 @@ from servetwin.sim.experiments.fleet import devices, times
 from servetwin.sim.experiments.how_many import HowMany
 from servetwin.sim.experiments.scenario import Scenario
 
-What = Literal["replicas", "devices", "users", "rate"]
+What = Literal["replicas", "devices", "users", "lanes", "rate"]
 """What is searched. The first two are the same search in other units."""
 FEWEST: tuple[What, ...] = ("replicas", "devices")
 """Fewer of these are better."""
+WAITING: tuple[What, ...] = ("users", "lanes")
+"""These wait for their answers."""
 
 
 @dataclass(frozen=True, slots=True)

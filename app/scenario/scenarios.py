@@ -173,6 +173,7 @@ def scenario_record(
     return {
         "trace": trace.source,
         "notes": list(trace.notes),
+        **({"lanes": trace.lanes.as_dict()} if isinstance(trace, Trace) and trace.lanes else {}),
         **servers,
         "eager_preset": scenario.eager_preset,
         "policies": scenario.policies.as_dict(),

@@ -9,7 +9,7 @@ from servetwin.app.command import print_result
 from servetwin.app.reports import how_many as count_report
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning
-from servetwin.app.scenario.answers import Answer, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.answers import WAITING, Answer, What, of_capacity, of_counts, of_problem
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
@@ -35,7 +35,8 @@ class Search:
     def report(self) -> None:
         """Print the answer of every candidate; those that cannot be are named with the reason."""
         self.query.check()
-        what, trace = self.query.what, self.options.trace.read()
+        trace = self.options.trace.read()
+        what: What = "lanes" if trace.lanes and self.query.what == "users" else self.query.what
         prices = parse_prices(self.query.count.price or "", "--price")
         notes: dict[str, None] = {}
         candidates = self._candidates(trace, notes.setdefault)
@@ -43,7 +44,7 @@ class Search:
         possible = [one for one in candidates.values() if isinstance(one, Scenario)]
         prices.require_known((name for one in possible for name in devices(one)), "--price")
         answers = [
-            self._answer(label, trace, one, prices)
+            self._answer(what, label, trace, one, prices)
             if isinstance(one, Scenario)
             else of_problem(label, what, str(one))
             for label, one in candidates.items()
@@ -76,8 +77,10 @@ class Search:
                 candidates[label] = error
         return candidates
 
-    def _answer(self, label: str, trace: Trace, scenario: Scenario, prices: Prices) -> Answer:
-        query, what, target = self.query, self.query.what, self.target
+    def _answer(
+        self, what: What, label: str, trace: Trace, scenario: Scenario, prices: Prices
+    ) -> Answer:
+        query, target = self.query, self.target
         with progress(f"{label or what}, replications", total=query.draws) as advance:
             draws = Replications(query.draws, query.processes, advance)
             if what == "rate":
@@ -90,7 +93,7 @@ class Search:
                     typer.echo(warning, err=True)
                 return of_capacity(label, scenario, capacity, target, prices)
             counted: Users | Replicas = Replicas(trace, scenario)
-            if what == "users":
+            if what in WAITING:
                 pauses = query.count.think_time
                 think = think_time_of(pauses) if pauses else None
                 counted = Users(trace, scenario, think, query.seed)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from servetwin.app.reports.report_folders import runs_by_folder
 from servetwin.app.scenario.options.load_test import LoadTestOptions
-from servetwin.app.verdict.same_load import check_same_load, require_same_settings
+from servetwin.app.verdict.same_load import check_same_lanes, check_same_load, require_same_settings
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.report.limits import (
@@ -71,6 +71,9 @@ class Judges:
                 "and a prediction is of requests that are known; give --limit N"
             )
         predicted = load_run(against)
+        if trace.lanes:
+            check_same_lanes(predicted, trace)
+            return predicted
         check_same_load(predicted, trace, closed_loop=load.follows(trace))
         predicted.requests["warm_up"] = predicted.requests["scheduled_s"] < load.warm_up_s
         return predicted

@@ -56,14 +56,15 @@ class LoadTest:
     def _send(self, endpoint: Endpoint, show: OnProgress, journal: Journal) -> Run:
         """Send the load; ``show`` gets its progress too, and ``journal`` what has ended."""
         trace, load = self.trace, self.sending
-        if load.endless:
-            label, total = f"load test, {load.duration_s:g} s", round(load.duration_s or 0)
+        lasts_s = trace.lanes.duration_s if trace.lanes else load.endless and load.duration_s
+        if lasts_s:
+            label, total = f"load test, {lasts_s:g} s", round(lasts_s)
         else:
             label, total = f"load test, {trace.span_s:.0f} s of arrivals", len(trace)
         with progress(label, total=total) as advance:
 
             def on_progress(state: Progress) -> None:
-                advance(round(state.elapsed_s) if load.endless else state.ended)
+                advance(round(state.elapsed_s) if lasts_s else state.ended)
                 show(state)
 
             return run_load_test(

@@ -77,6 +77,8 @@ def require_same_load(
     ``asked_alike``, settings of the endpoint may differ. Of a run that was broken off only the
     settings are compared.
     """
+    if (lanes := run.scenario.get("lanes")) and lanes == theirs.scenario.get("lanes"):
+        return theirs  # how many requests they send is a result
     if run.kind != theirs.kind:
         return _matched(name, run, other, theirs)
     if run.kind == "loadtest":
@@ -171,6 +173,18 @@ def check_same_load(
         raise LoadTestError(
             f"{option}: request {first!r} of the trace has another arrival or prompt length in "
             f"{other}; give the same trace and options to both"
+        )
+
+
+def check_same_lanes(predicted: Run, trace: Trace) -> None:
+    """Raise ``LoadTestError`` where a prediction is not of these lanes: how many of their requests
+    are sent is a result."""
+    theirs, ours = predicted.scenario.get("lanes") or {}, trace.lanes
+    if (predicted.scenario.get("trace"), theirs) != (trace.source, ours and ours.as_dict()):
+        raise LoadTestError(
+            f"--against: the prediction is of {predicted.scenario.get('trace')} in "
+            f"{theirs.get('lanes', 'no')} lanes, and not of this load; give the same trace, lanes "
+            "and seed to both"
         )
 
 

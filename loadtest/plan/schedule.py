@@ -4,9 +4,10 @@ A follower has its bytes before the start too; its time is known when its parent
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import count
+from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -14,8 +15,9 @@ import numpy as np
 
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import HangUp, LoadOptions
-from servetwin.loadtest.plan.repeats import Repeats
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.graphs.lanes import LaneSource
+from servetwin.workloads.graphs.repeats import Repeats
 from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -57,67 +59,80 @@ class ScheduledRequest(NamedTuple):
     model: str = ""
 
 
+class UserSource:
+    """Users without an end: each sends its requests one after the other, and starts over.
+
+    ``lines`` are the requests of each user, by the user. It answers as ``TaskGraph`` does.
+    """
+
+    def __init__(self, lines: dict[str | None, Iterator[ScheduledRequest]]) -> None:
+        self._lines = lines
+        self._users: dict[str, str | None] = {}
+        self.waiting = 0
+        self.roots = [self._next(user) for user in lines]
+
+    def _next(self, user: str | None) -> ScheduledRequest:
+        send = next(self._lines[user])
+        self._users[send.request.request_id] = user
+        return send
+
+    def decides(self, request_id: str) -> bool:
+        """Return True: there is always a next request."""
+        return True
+
+    def why_not_sent(self, request_id: str) -> str | None:
+        """Return None: all are sent."""
+        return None
+
+    def ended(
+        self, request_id: str, at_s: float, answered: bool
+    ) -> list[tuple[ScheduledRequest, float]]:
+        """Take the next request of the same user."""
+        send = self._next(self._users.pop(request_id))
+        return [(send, at_s + (send.request.delay_s or 0.0))]
+
+
 class Schedule:
-    """The ``roots`` by their time (ties keep their order), and what waits for other requests."""
+    """The ``roots`` by their time (ties keep their order), and what follows other requests.
+
+    Nothing is sent from ``end_s`` on.
+    """
 
     def __init__(
         self,
-        sends: Iterable[ScheduledRequest],
-        *,
-        closed_loop: bool = True,
-        fail_fast: bool = False,
+        source: TaskGraph[ScheduledRequest] | LaneSource[ScheduledRequest] | UserSource,
+        end_s: float | None = None,
     ) -> None:
-        request_of = attrgetter("request")
-        self._graph = TaskGraph(sends, request_of, closed_loop=closed_loop, fail_fast=fail_fast)
-        self.roots = sorted(self._graph.roots, key=attrgetter("send_at_s"))
+        self.source = source
+        self.roots = sorted(source.roots, key=attrgetter("send_at_s"))
+        self.endless = not isinstance(source, TaskGraph)
+        """Whether there are always more followers."""
+        self._end_s = inf if end_s is None else end_s
+
+    @property
+    def end_s(self) -> float:
+        """When the last request may be sent; of lanes, inf until their measured phase begins."""
+        return self.source.end_s if isinstance(self.source, LaneSource) else self._end_s
 
     @property
     def waiting(self) -> int:
         """The number of followers that have no time yet."""
-        return self._graph.waiting
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether no followers are left."""
-        return not self.waiting
+        return self.source.waiting
 
     def decides(self, send: ScheduledRequest) -> bool:
         """Return whether it matters to others how a request ended."""
-        return self._graph.decides(send.request.request_id)
+        return self.source.decides(send.request.request_id)
 
     def ended(
         self, send: ScheduledRequest, at_s: float, *, answered: bool
     ) -> list[ScheduledRequest]:
         """End a request; return the followers that wait no more, with their times."""
-        ended = self._graph.ended(send.request.request_id, at_s, answered)
+        ended = self.source.ended(send.request.request_id, at_s, answered)
         return [follower._replace(send_at_s=send_at_s) for follower, send_at_s in ended]
 
     def why_not_sent(self, send: ScheduledRequest) -> str | None:
         """Return why a request whose time has come is not sent; None where it is."""
-        return self._graph.why_not_sent(send.request.request_id)
-
-
-class EndlessSchedule(Schedule):
-    """A schedule without an end: every root is a user, whose requests start over when all are sent.
-
-    ``lines`` are the requests of each user, by the user.
-    """
-
-    def __init__(self, lines: dict[str | None, Iterator[ScheduledRequest]]) -> None:
-        super().__init__([next(line) for line in lines.values()], closed_loop=False)
-        self._lines = lines
-
-    @property
-    def exhausted(self) -> bool:
-        """Always false."""
-        return False
-
-    def ended(
-        self, send: ScheduledRequest, at_s: float, *, answered: bool
-    ) -> list[ScheduledRequest]:
-        """Take the next request of the same user."""
-        following = next(self._lines[send.request.tenant])
-        return [following._replace(send_at_s=at_s + (following.request.delay_s or 0.0))]
+        return self.source.why_not_sent(send.request.request_id)
 
 
 def build_schedule(
@@ -131,15 +146,24 @@ def build_schedule(
     if not len(trace):
         raise LoadTestError(f"{trace.source}: there is no request to send")
     options = options or LoadOptions()
-    sends = map(partial(_send, endpoint=endpoint, options=options), trace)
+    send = partial(_send, endpoint=endpoint, options=options)
+    if trace.lanes:
+        longest = endpoint.max_model_len
+        lanes = LaneSource(trace, send, context_tokens=longest, fail_fast=options.fail_fast)
+        return Schedule(lanes)
     if not options.endless:
-        closed_loop = options.follows(trace)
-        return Schedule(sends, closed_loop=closed_loop, fail_fast=options.fail_fast)
+        closed_loop, fail_fast = options.follows(trace), options.fail_fast
+        request_of = attrgetter("request")
+        graph = TaskGraph(
+            map(send, trace), request_of, closed_loop=closed_loop, fail_fast=fail_fast
+        )
+        return Schedule(graph, options.duration_s)
     lines: dict[str | None, list[ScheduledRequest]] = {}
-    for send in sends:
-        lines.setdefault(send.request.tenant, []).append(send)
+    for each in map(send, trace):
+        lines.setdefault(each.request.tenant, []).append(each)
     begin = partial(_endless, repeats=Repeats(trace), endpoint=endpoint, options=options)
-    return EndlessSchedule({user: begin(line) for user, line in lines.items()})
+    users = UserSource({user: begin(line) for user, line in lines.items()})
+    return Schedule(users, options.duration_s)
 
 
 def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
@@ -161,12 +185,12 @@ def _endless(
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:
     """Estimate the most chunks per second that the servers will send back.
 
-    In a closed loop of users this is 100 for each of them, else the most output tokens per second
-    that arrive within ten seconds of the trace: a server that keeps up finishes as many tokens per
+    With users or lanes this is 100 for each of them, else the most output tokens per second that
+    arrive within ten seconds of the trace: a server that keeps up finishes as many tokens per
     second as arrive, however long each request takes.
     """
-    if options.concurrency is not None:
-        return options.concurrency * USER_TOKENS_PER_S
+    if users := trace.lanes.lanes if trace.lanes else options.concurrency:
+        return users * USER_TOKENS_PER_S
     if not len(trace):
         return 0.0
     arrivals_s = np.array([request.arrival_s for request in trace])

@@ -9,6 +9,7 @@ makes TTFT shorter than new prompts have it, so a run where it happened is marke
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -22,6 +23,7 @@ from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.readers.prompt_fields import texts_of
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
+from servetwin.workloads.statistics.statistics import endless_hits
 from servetwin.workloads.trace import Trace
 
 TOLERANCE = 0.01
@@ -52,34 +54,37 @@ def prompt_cache(
     sent = requests[requests["sent_s"].notna()].sort_values("scheduled_s")["request_id"]
     finished = requests[requests["status"] == "finished"]
     cached_share, said_by = _cached_share(finished, metrics)
+    own_share = shared_share([wanted[name] for name in sent if name in wanted])
+    if "lane" in requests:  # lanes make their requests, and know what they share
+        tokens = requests[["endless_cached_tokens", "prompt_tokens"]].sum()
+        own_share = float(tokens.iloc[0] / max(1, tokens.iloc[1]))
     return {
         "cached_share": cached_share,
         "said_by": said_by,
-        "own_share": shared_share([wanted[name] for name in sent if name in wanted]),
+        "own_share": own_share,
         "added_share": _added_share(finished, wanted),
     }
 
 
 def shared_share(requests: list[Request]) -> float:
     """Return the share of the prompt tokens that a request before has, as a cache finds them."""
-    known, shared_tokens = set[int](), 0
-    for request in requests:
-        ids, block_tokens = _blocks(request)
-        blocks = next((n for n, block in enumerate(ids) if block not in known), len(ids))
-        shared_tokens += min(round(blocks * block_tokens), request.prompt_tokens)
-        known.update(ids[blocks:])
+    prompts = [_in_blocks(request) for request in requests]
+    hits = zip(requests, prompts, endless_hits(prompts, cached_answers=False), strict=True)
+    shared_tokens = sum(one.prompt_tokens * hit / prompt.prompt_tokens for one, prompt, hit in hits)
     prompt_tokens = sum(request.prompt_tokens for request in requests)
     return shared_tokens / prompt_tokens if prompt_tokens else 0.0
 
 
-def _blocks(request: Request) -> tuple[Sequence[int], float]:
-    """Return the chained ids of a prompt's blocks and their tokens; a real one's by its text."""
+def _in_blocks(request: Request) -> Request:
+    """Return a request with the blocks of its prompt; of a real one each has ``PIECE`` characters,
+    which count as its tokens."""
     if request.prompt is None:
-        return request.prefix_block_ids, request.block_tokens or 0
+        return request
     text = "\n".join(texts_of(request.prompt))
     pieces = [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-    ids = list(accumulate(pieces, lambda before, piece: hash((before, piece)), initial=0))[1:]
-    return ids, request.prompt_tokens * PIECE / max(1, len(text))
+    ids = accumulate(pieces, lambda before, piece: hash((before, piece)), initial=0)
+    blocks, length = tuple(ids)[1:], max(1, len(text))
+    return replace(request, prompt_tokens=length, prefix_block_ids=blocks, block_tokens=PIECE)
 
 
 def prompt_cache_line(shares: Mapping[str, Any], salt: str) -> str:
@@ -149,7 +154,7 @@ def load_notes(run: Run) -> Iterator[str]:
     if options.get("concurrency"):
         yield CLOSED_LOOP
     yield from _endpoint_notes(run.scenario.get("endpoint", {}), rows)
-    if count := int(rows["warm_up"].sum()) if "warm_up" in rows else 0:
+    if options.get("warm_up_s") and (count := int(rows["warm_up"].sum())):
         requests = counted(count, "request")
         yield _TEXTS["warm-up"].format(requests=requests, seconds=options["warm_up_s"])
     if count := delivered.get("cancelled_by_test"):
@@ -247,6 +252,8 @@ def load_facts(run: Run) -> Iterator[str]:
 def _pace(scenario: Mapping[str, Any]) -> str:
     if users := scenario.get("options", {}).get("concurrency"):
         return f"in a closed loop of {counted(users, 'user')}"
+    if lanes := scenario.get("lanes"):
+        return f"in {counted(lanes['lanes'], 'lane')}"
     arrivals = scenario.get("load", {}).get("arrivals")
     rate = f"at {scenario['rate_per_s']:.4g}/s" + (f" ({arrivals})" if arrivals else "")
     return f"{rate}, follow-ups after answers" if scenario.get("closed_loop") else rate

@@ -27,7 +27,9 @@ from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.records.tasks import with_tasks
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.request import CANCELLED_BY_TEST
+from servetwin.workloads.graphs.lanes import LaneSource
+from servetwin.workloads.graphs.task_graph import TaskGraph
+from servetwin.workloads.request import CANCELLED_BY_TEST, Request
 from servetwin.workloads.trace import Trace
 
 __all__ = ["LoadOptions", "OnProgress", "Progress", "load_scenario", "run_load_test"]
@@ -71,15 +73,23 @@ def run_load_test(
             results = [client.result()]
         rows = merged([result.rows for result in results])
         requests = requests_frame(rows, warm_up_s=options.warm_up_s)
-        if options.follows(trace):
-            requests = with_tasks(requests, trace)
+        extra = {"delivered": delivery(requests, results, forced=endpoint.force_length)}
+        if client and isinstance(lanes := client.schedule.source, LaneSource):
+            requests = with_tasks(requests, client.requests(), lanes, cached_answers=False)
+            stopped = "interrupted" if extra["delivered"]["interrupted"] else results[0].stopped
+            lanes.ended_early = lanes.ended_early or (stopped and f"the run was {stopped}")
+            extra["lanes"] = lanes.figures()
+        elif options.follows(trace) and not options.concurrency:
+            graph = TaskGraph(trace, lambda request: request)
+            sent = _in_order_of_sending(trace, requests)
+            requests = with_tasks(requests, sent, graph, cached_answers=False)
         run = Run(
             "loadtest",
             requests,
             pd.DataFrame(),
             load_scenario(endpoint, trace, options, len(requests)),
             {**_salted_meta(endpoint), **_meta(zero, trace, options, results)},
-            {"delivered": delivery(requests, results, forced=endpoint.force_length)},
+            extra,
         )
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
@@ -118,6 +128,12 @@ def _run_here(
     schedule = build_schedule(trace, endpoint, options)
     with quiet_gc():
         return run_fast(send_all())
+
+
+def _in_order_of_sending(trace: Trace, requests: pd.DataFrame) -> list[Request]:
+    by_id = {request.request_id: request for request in trace}
+    names = requests.sort_values("scheduled_s", kind="stable")["request_id"]
+    return [by_id.pop(name) for name in names] + [*by_id.values()]
 
 
 def _with_journal(journal: Journal, on_progress: OnProgress | None) -> OnProgress:
@@ -195,7 +211,8 @@ def load_scenario(
         "endpoint": asdict(endpoint),
         "trace": trace.source,
         "requests": requests,
-        "rate_per_s": None if options.concurrency else trace.rate_per_s,
+        "rate_per_s": None if options.concurrency or trace.lanes else trace.rate_per_s,
+        "lanes": trace.lanes and trace.lanes.as_dict(),
         "closed_loop": options.follows(trace),
         "notes": notes,
         "options": {**asdict(options), "proxy": bool(options.proxy)},

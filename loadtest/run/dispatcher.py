@@ -19,7 +19,7 @@ JudgeAnswer = Callable[[Exchange], TokenStream]
 
 
 RECONNECT_S = 0.1
-"""After a refused connection a user waits so long: a server that is gone is not flooded."""
+"""After a refused connection followers wait so long: a server that is gone is not flooded."""
 
 
 class Dispatcher:
@@ -28,7 +28,7 @@ class Dispatcher:
     Times are absolute: a root leaves at ``zero_ns + send_at_s`` on ``time.perf_counter_ns``, so
     that one late request makes no other late. A graph says when a follower is due, and which are
     not sent for want of an answer (``workloads.graphs``). A user goes on after a failure
-    (``LoadOptions.concurrency``), and waits ``RECONNECT_S`` where there was no connection.
+    (``LoadOptions.concurrency``). Followers wait ``RECONNECT_S`` where there was no connection.
     Where every connection is refused for ``give_up_after_s``, the endpoint counts as gone, and the
     rest is not sent.
     """
@@ -44,7 +44,7 @@ class Dispatcher:
         self._judge = judge
         self._schedule = schedule
         self._options = options
-        self._end_s = inf if options.duration_s is None else options.duration_s
+        self._watches_the_end = False
         self._refused_since_ns: int | None = None
         self._dispatcher: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
@@ -76,9 +76,7 @@ class Dispatcher:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._dispatcher = group.create_task(self._dispatch())
-                if self._options.duration_s is not None:
-                    left_s = self._options.duration_s - self._now_s()
-                    asyncio.get_running_loop().call_later(left_s, self._drain_if_all_is_sent)
+                self._watch_the_end()
         if self._drain:
             self._drain.cancel()
         self._settle_the_rest()
@@ -88,6 +86,13 @@ class Dispatcher:
         self.interrupted = True
         self._stop_sending("interrupted")
         self._give_up()
+
+    def _watch_the_end(self) -> None:
+        """Drain at the end of the schedule, as soon as it is known."""
+        if not self._watches_the_end and (end_s := self._schedule.end_s) < inf:
+            self._watches_the_end = True
+            loop, left_s = asyncio.get_running_loop(), end_s - self._now_s()
+            loop.call_later(left_s, self._drain_if_all_is_sent)
 
     async def _dispatch(self) -> None:
         for root in list(self.sendings):  # Followers come behind them meanwhile.
@@ -117,6 +122,7 @@ class Dispatcher:
             raise
         finally:
             sending.ended = True
+            sending.send = sending.send._replace(body=b"")  # long prompts are most of the memory
         self.ended += 1
         failure = sending.failure
         self.failed += failure is not None and failure.kind != CANCELLED_BY_TEST
@@ -148,8 +154,9 @@ class Dispatcher:
         is_user = self._options.concurrency is not None
         if is_user or self._schedule.decides(parent.send):
             answered = is_user or self._judge(parent).failure is None
-            ready_s = now_s + RECONNECT_S if is_user and _is_refused(parent) else now_s
+            ready_s = now_s + RECONNECT_S if _is_refused(parent) else now_s
             self._release(self._schedule.ended(parent.send, ready_s, answered=answered))
+            self._watch_the_end()
         self._drain_if_all_is_sent()
 
     def _release(self, followers: list[ScheduledRequest]) -> None:
@@ -166,7 +173,7 @@ class Dispatcher:
         return self._schedule.ended(sending.send, self._now_s(), answered=False)
 
     def _wait(self, send: ScheduledRequest) -> None:
-        if send.send_at_s >= self._end_s:
+        if send.send_at_s >= self._schedule.end_s:
             self._count_too_late(1)
             return
         task = self._group.create_task(self._start_when_due(self._record(send)))
@@ -180,7 +187,7 @@ class Dispatcher:
 
     def _settle_the_rest(self) -> None:
         """Settle the followers that are left: due too late, or never sent."""
-        if self._options.duration_s is not None:
+        if self._options.duration_s is not None or self._schedule.endless:
             self._count_too_late(self._schedule.waiting)
             return
         for sending in self.sendings:  # Grows meanwhile by the followers.
@@ -201,7 +208,8 @@ class Dispatcher:
         if self._options.drain_s is None or self._drain:
             return
         no_roots = self._dispatcher is None and not self._waiting
-        no_followers = self._schedule.exhausted or self._now_s() >= self._end_s
+        is_exhausted = not (self._schedule.endless or self._schedule.waiting)
+        no_followers = is_exhausted or self._now_s() >= self._schedule.end_s
         if self.stopped or (no_roots and no_followers):
             loop = asyncio.get_running_loop()
             self._drain = loop.call_later(self._options.drain_s, self._end_drain)

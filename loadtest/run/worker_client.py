@@ -23,6 +23,7 @@ from servetwin.loadtest.run.retrying_client import RetryingClient
 from servetwin.loadtest.stream.read_ahead import AnswerReader, ReadAhead
 from servetwin.loadtest.stream.stream_reader import StreamReader, TokenStream
 from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
+from servetwin.workloads.request import Request
 
 
 @dataclass(slots=True)
@@ -70,6 +71,7 @@ class WorkerClient:
     ) -> None:
         self._endpoint = endpoint
         self._options = options
+        self.schedule = schedule
         self._client, self._transport, self._transport_name = open_client(endpoint, options)
         self._retrying = RetryingClient(self._client, endpoint.url, options)
         self._watch = LoopWatch()
@@ -98,6 +100,10 @@ class WorkerClient:
         self._cpu_share = (time.process_time() - cpu_s) / (time.perf_counter() - wall_s)
         if self._journal:
             self._ahead.read_rest()
+
+    def requests(self) -> list[Request]:
+        """Return the requests that were sent, or could not be."""
+        return [sending.send.request for sending in self._dispatcher.sendings]
 
     def interrupt(self) -> None:
         """Send nothing more and cancel what is in flight."""

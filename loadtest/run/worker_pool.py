@@ -29,7 +29,7 @@ from servetwin.loadtest.run.ray_link import RayLink, ray_links
 from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.loadtest.run.worker_client import WorkerResult
 from servetwin.loadtest.run.worker_link import ProcessLink
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import LoadTestError, ServetwinError
 from servetwin.workloads.trace import Trace
 
 WorkerLink = ProcessLink | RayLink
@@ -42,10 +42,13 @@ def processes_for(trace: Trace, options: LoadOptions) -> int:
     """Return how many processes send ``trace``: the number chosen, else what its peak rate needs.
 
     Never more than there are roots (users, conversations, single requests), nor, unless chosen,
-    than there are cores.
+    than there are cores. Lanes begin their measured phase together, so one process sends them all;
+    raises ``LoadTestError`` where more are chosen.
     """
+    if trace.lanes and (options.processes or 1) > 1:
+        raise LoadTestError("--processes: one process sends all lanes; leave it out")
     wanted = options.processes or min(_needed_by_rate(trace, options), os.cpu_count() or 1)
-    return max(1, min(wanted, _tasks(trace, options)))
+    return 1 if trace.lanes else max(1, min(wanted, _tasks(trace, options)))
 
 
 @contextmanager
@@ -53,6 +56,8 @@ def worker_links(
     endpoint: Endpoint, trace: Trace, options: LoadOptions
 ) -> Iterator[Sequence[WorkerLink]]:
     """Yield a link to each worker; none where this process sends the load itself."""
+    if options.on_ray and trace.lanes:
+        raise LoadTestError("--workers ray: one process sends all lanes; leave it out")
     if options.on_ray:
         wanted, most = _needed_by_rate(trace, options), _tasks(trace, options)
         with ray_links(endpoint, options, wanted, most) as links:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import NamedTuple
 
 from servetwin.policies.protocols import Refusal
@@ -11,11 +10,15 @@ from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.tick_queue import TickQueue
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
+from servetwin.workloads.graphs.lanes import LaneSource
 from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 
 Receive = Callable[[Request, int], None]
 """Receives a request and its row in the recorder."""
+Ranked = tuple[int, Request]
+"""A request, and its rank among those that are sent at the same time."""
+Source = TaskGraph[Ranked] | LaneSource[Ranked]
 
 
 class _Sending(NamedTuple):
@@ -28,7 +31,7 @@ class _Sending(NamedTuple):
 class Clients:
     """Clients that send every request once, or cancel it.
 
-    In a closed loop a graph says which requests wait for others (``workloads.graphs``); a parent
+    In a closed loop a source says which requests follow others (``workloads.graphs``); a parent
     ends when its client has the last token. All other requests are sent at ``arrival_s``. One API
     process receives the requests in the order in which they were sent.
     """
@@ -42,28 +45,20 @@ class Clients:
         self._sendings: TickQueue[_Sending] = TickQueue(self.env, self._send)
         self._inbox: TickQueue[tuple[Request, int]] = TickQueue(self.env, self._arrive)
         self._received_tick = 0
-        self._roots: Iterator[tuple[int, Request]] = iter(())
-        self._graph: TaskGraph[tuple[int, Request]] | None = None
+        self._roots: Iterator[Ranked] = iter(())
+        self._source: Source | None = None
 
-    def start(
-        self, requests: Iterable[Request], closed_loop: bool, fail_fast: bool = False
-    ) -> None:
-        """Begin to send ``requests``, whose roots are in order of arrival.
-
-        Raises ``TraceError`` if a request waits for itself.
-        """
-        self._roots = enumerate(requests)
-        if closed_loop:
-            self._graph = TaskGraph(self._roots, itemgetter(1), fail_fast=fail_fast)
-            self._roots = iter(self._graph.roots)
+    def start(self, roots: Iterable[Ranked], source: Source | None) -> None:
+        """Begin to send ``roots``, in order of arrival, and what follows them."""
+        self._roots, self._source = iter(roots), source
         self._post_root()
 
     def ended(self, seq: Sequence, refusal: Refusal | None) -> None:
         """Send or cancel the followers of a request that finished, or was refused."""
-        if self._graph is None:
+        if self._source is None:
             return
         request_id = self.recorder.request(seq.number).request_id
-        if not self._graph.decides(request_id):
+        if not self._source.decides(request_id):
             return
         if refusal is None:
             at_s = self.recorder.last_token_s(seq.number)
@@ -79,9 +74,9 @@ class Clients:
             return
 
     def _release(self, request_id: str, at_s: float, *, answered: bool) -> None:
-        if self._graph is None:
+        if self._source is None:
             return
-        for (rank, request), sent_s in self._graph.ended(request_id, at_s, answered):
+        for (rank, request), sent_s in self._source.ended(request_id, at_s, answered):
             tick = self._sendings.soon(to_ticks(sent_s))
             self._sendings.post(tick, rank, _Sending(request, sent_s, is_root=False))
 
@@ -90,7 +85,7 @@ class Clients:
         row = self.recorder.scheduled(request, sending.sent_s)
         if sending.is_root:
             self._post_root()
-        if self._graph and (reason := self._graph.why_not_sent(request.request_id)):
+        if self._source and (reason := self._source.why_not_sent(request.request_id)):
             self.recorder.errors[row] = f"cancelled: {reason}"
             self._release(request.request_id, sending.sent_s, answered=False)
         elif (api := self.recorder.api) is None:

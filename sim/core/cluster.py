@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Listed
+from itertools import count
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -11,7 +12,7 @@ from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from servetwin.sim.core.clients import Clients
+from servetwin.sim.core.clients import Clients, Source
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
@@ -25,11 +26,14 @@ from servetwin.sim.core.simulate import (
     send_at_stamps,
 )
 from servetwin.sim.records.run import Run
+from servetwin.sim.records.tasks import with_tasks
 from servetwin.sim.step_times.acceptance import Verifier
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
-from servetwin.workloads.graphs.task_graph import form_a_loop
+from servetwin.workloads.graphs.lanes import LaneSource
+from servetwin.workloads.graphs.task_graph import TaskGraph, form_a_loop
 from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 BuildScheduler = Callable[[PolicyConfig], Scheduler]
 ROUND_ROBIN = RouterConfig()
@@ -51,8 +55,9 @@ def simulate_cluster(
     with ``ranks`` has so many for each replica, all behind the router. With ``macro``, replicas
     whose answers nothing waits for run ahead on their own (``sim.core.pools``).
 
-    In a closed loop, requests with parents are sent after their answers; with ``fail_fast`` one
-    without an answer ends its task (``workloads.graphs``). Otherwise all are sent at their stamps.
+    In a closed loop, requests with parents are sent after their answers, and lanes replay a trace
+    that has them; with ``fail_fast`` a request without an answer ends its task
+    (``workloads.graphs``). Otherwise all are sent at their stamps.
     ``recorder`` says what to keep. ``seed`` feeds a random stream for each router, for the noise of
     each replica and for the drafts of each request, so one more replica leaves the others as they
     are. ``build`` makes the scheduler of a replica.
@@ -71,10 +76,10 @@ def simulate_cluster(
     front, back = _sides(members)
     entrance = _behind(router, front, router_seed)
     decode = _behind(decode_router, back, decode_router_seed) if back else None
-    if closed_loop:
+    if closed_loop and not isinstance(requests, Trace):
         requests = list(requests)
-        closed_loop = form_a_loop(requests)
-    run_ahead = (decode or entrance).run_on_demand() if macro and not closed_loop else None
+    source = _source(requests, pools, fail_fast) if closed_loop else None
+    run_ahead = (decode or entrance).run_on_demand() if macro and source is None else None
     recorder.settle = None if run_ahead is None else run_ahead.settle
 
     def run() -> None:
@@ -84,13 +89,31 @@ def simulate_cluster(
             service = entrance if decode is None else PrefillDecode(entrance, decode, link)
             clients = Clients(env, recorder, service.receive, on_arrival)
             service.listen(clients.ended)
-            clients.start(requests, closed_loop, fail_fast)
+            clients.start(enumerate(requests) if source is None else source.roots, source)
             env.run()
         if run_ahead is not None:
             run_ahead.finish()
             recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    return finished_run(recorder, run_to_end(run))
+    finished = finished_run(recorder, run_to_end(run))
+    if source is not None:
+        finished.requests = with_tasks(finished.requests, recorder.requests, source)
+    if isinstance(source, LaneSource):
+        finished.extra["lanes"] = source.figures()
+    return finished
+
+
+def _source(requests: Iterable[Request], pools: Listed[Pool], fail_fast: bool) -> Source | None:
+    """Return what says which requests follow others; None where none does."""
+    if isinstance(requests, Trace) and requests.lanes is not None:
+        ranks, longest = count(), min(pool.policies.max_model_len for pool in pools)
+        return LaneSource(
+            requests, lambda request: (next(ranks), request),
+            context_tokens=longest, fail_fast=fail_fast,
+        )  # fmt: skip
+    if not form_a_loop(requests):
+        return None
+    return TaskGraph(enumerate(requests), itemgetter(1), fail_fast=fail_fast)
 
 
 class _Member(NamedTuple):

@@ -11,6 +11,7 @@ import pandas as pd
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
 from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.metrics import measured
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import RooflineServer
@@ -48,8 +49,8 @@ class Replicas:
         return self.trace, times(self.scenario, count)
 
     def judged_requests(self, run: Run, trace: Trace) -> pd.DataFrame:
-        """Return all requests."""
-        return run.requests
+        """Return all requests but those of a warm-up."""
+        return measured(run.requests)
 
     def load(self, simulate: Simulate) -> float | None:
         """Return the load at a count of 1: requests that arrive per request that is completed.
@@ -69,7 +70,8 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """How many users at a time, who send the conversations of ``trace`` to ``scenario``.
+    """How many users at a time, who send the conversations of ``trace`` to ``scenario``; or lanes,
+    where it has any.
 
     ``think`` is drawn by ``seed`` (``workloads.generators.resampled``).
     """
@@ -81,7 +83,9 @@ class Users:
     more_holds: ClassVar[bool] = False
 
     def at(self, count: int) -> tuple[Trace, Scenario]:
-        """Return the requests of ``count`` users, and the servers."""
+        """Return the requests of ``count`` users or lanes, and the servers."""
+        if lanes := self.trace.lanes:
+            return replace(self.trace, lanes=replace(lanes, lanes=count)), self.scenario
         cluster = replace(self.scenario.cluster, closed_loop=True)
         trace = sent_by_users(self.trace, count, think=self.think, seed=self.seed)
         return trace, replace(self.scenario, cluster=cluster)
@@ -90,8 +94,10 @@ class Users:
         """Return the requests that are sent while users are at work, and all without an answer.
 
         That is from when 95 % of the users have had their first answer, since all begin together,
-        until 5 % have sent their last request.
+        until 5 % have sent their last request. Of lanes it is the measured phase.
         """
+        if trace.lanes:
+            return measured(run.requests)
         rows, user = run.requests, {request.request_id: request.tenant for request in trace}
         users = rows.groupby(rows["request_id"].map(user), sort=False)
         start_s = users["last_token_s"].min().quantile(1 - _IDLE, "higher")
@@ -103,7 +109,7 @@ class Users:
 
 
 ScaledScenario = Replicas | Users
-"""A trace and a scenario whose replicas or users are counted."""
+"""A trace and a scenario whose replicas, users or lanes are counted."""
 
 
 def times(scenario: Scenario, count: int) -> Scenario:

@@ -19,13 +19,13 @@ from servetwin.sim.core.pools import Pool, Role
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
-from servetwin.sim.records.tasks import with_tasks
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.request import Request
 
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
@@ -185,9 +185,7 @@ def replicate(
     layout = build(scenario.policies).memory.layout
     models = [_model(p.step_time(layout), drawing, factor) for p in scenario.profiles]
     cluster = scenario.cluster
-    closed_loop = cluster.closed_loop
-    if closed_loop is None:
-        closed_loop = any(r.parent_ids and r.delay_s is not None for r in trace)
+    closed_loop = cluster.closed_loop is not False and form_a_loop(trace)
     recorder = recorder or Recorder(scenario.profile.api.model())
     if len(scenario.replicas()) > 1 or closed_loop:
         run = simulate_cluster(
@@ -206,8 +204,6 @@ def replicate(
             on_arrival=on_arrival,
             verifier=None if acceptance is None else Verifier(acceptance, draft_seed),
         )  # fmt: skip
-    if closed_loop:
-        run.requests = with_tasks(run.requests, trace)
     for replica, server in enumerate(scenario.replicas()):
         server.check(run, replica)
     return run

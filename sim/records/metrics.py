@@ -82,12 +82,17 @@ class SLO:
 
 
 def _limited(requests: pd.DataFrame, name: str) -> pd.Series:
-    """Return what is limited; a task without a time breaks every limit."""
+    """Return what is limited; a task without a time breaks every limit, a part of one none."""
     if name in LATENCIES:
         return requests[name]
     if name not in requests:
         raise TraceError("--slo task: no request waits for another one, so there are no tasks")
-    return requests[name].fillna(np.inf)
+    is_task = requests["task"].notna()
+    if not is_task.any():
+        raise TraceError(
+            "--slo task: no lane replayed a whole task; give --lanes a longer duration"
+        )
+    return requests[name].fillna(np.inf).where(is_task)
 
 
 def derive(stamps: pd.DataFrame) -> pd.DataFrame:

@@ -132,7 +132,7 @@ def _as_json(value: object) -> str:
 
 RunKind = Literal["simulation", "loadtest"]
 
-_EXTRAS = ("simulation", "delivered", "prompt_cache", "provenance", "intervals")
+_EXTRAS = ("simulation", "delivered", "prompt_cache", "provenance", "intervals", "lanes")
 PAUSE_MEANINGS = MEANINGS["pauses"]
 PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
 """Columns of ``pauses.parquet``, one row per preemption."""

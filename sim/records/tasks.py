@@ -1,37 +1,51 @@
 """Tasks of agents in a run: their times, and the first tokens of their turns."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 
-from servetwin.sim.records.metrics import describe, ratio
-from servetwin.workloads.graphs.links import tasks
-from servetwin.workloads.graphs.task_graph import waits
+from servetwin.sim.records.metrics import describe, measured, ratio
+from servetwin.workloads.graphs.lanes import LaneSource
+from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
+from servetwin.workloads.statistics.statistics import endless_hits
 
 FIRST_TURNS = (0, 1, 2, 5, 10, 20, 50)
 """The first turn of each row of figures by turn."""
 _USER = "user-"
 
 
-def with_tasks(frame: pd.DataFrame, requests: Iterable[Request]) -> pd.DataFrame:
-    """Return the requests of a run with the columns of tasks, where some of them wait for others.
+def with_tasks(
+    frame: pd.DataFrame, requests: Sequence[Request], source: TaskGraph[Any] | LaneSource[Any],
+    *, cached_answers: bool = True,
+) -> pd.DataFrame:  # fmt: skip
+    """Return the requests of a run with the columns of tasks, and of lanes where these sent them.
 
     A task is all that waits for each other (``workloads.graphs``); the requests of a user are none.
+    ``requests`` are in the order of sending; with ``cached_answers`` later prompts find the answers
+    that they repeat in the cache.
     """
-    requests = list(requests)
-    links = waits(requests)
-    if not any(links.values()) or any((r.tenant or "").startswith(_USER) for r in requests):
+    if any((request.tenant or "").startswith(_USER) for request in requests):
         return frame
-    turns = {request.request_id: request.turn for request in requests}
     names = frame["request_id"]
-    frame = frame.assign(task=names.map(tasks(links)), turn=names.map(turns).astype(float))
-    by_task = frame.groupby("task", sort=False)
-    times_s = by_task["last_token_s"].transform("max") - by_task["scheduled_s"].transform("min")
-    unfinished = (frame["status"] != "finished").groupby(frame["task"]).transform("any")
-    return frame.assign(task_s=times_s.mask(unfinished))
+    turns = {request.request_id: request.turn for request in requests}
+    hits = endless_hits(requests, cached_answers=cached_answers)
+    endless = dict(zip(turns, hits, strict=True))
+    frame = frame.assign(
+        task=names.map(source.task_of).astype(object),
+        turn=names.map(turns).astype(float),
+        endless_cached_tokens=names.map(endless).fillna(0).astype(int),
+    )
+    if isinstance(source, LaneSource):
+        lanes = [source.sent[name][0].lane for name in names]
+        frame = frame.assign(warm_up=names.isin(source.warm_up), lane=lanes)
+    numbers, _ = pd.factorize(frame["task"])
+    last_s, first_s = frame["last_token_s"].groupby(numbers), frame["scheduled_s"].groupby(numbers)
+    finished = (frame["status"] == "finished").groupby(numbers).transform("all")
+    times_s = last_s.transform("max") - first_s.transform("min")
+    return frame.assign(task_s=times_s.where(finished & (numbers >= 0)))
 
 
 def task_figures(requests: pd.DataFrame) -> dict[str, Any]:
@@ -44,7 +58,8 @@ def task_figures(requests: pd.DataFrame) -> dict[str, Any]:
     if "task" not in requests:
         return {}
     if "warm_up" in requests:
-        requests = requests[~requests["warm_up"].groupby(requests["task"]).transform("any")]
+        warmed = requests["task"][requests["warm_up"].astype(bool)].dropna()
+        requests = measured(requests[~requests["task"].isin(warmed)])
     by_task = requests.groupby("task", sort=False)
     times_s = by_task["task_s"].max()
     tokens = by_task["prompt_tokens"].sum() + by_task["output_tokens"].sum()
@@ -72,7 +87,13 @@ def _by_turn(requests: pd.DataFrame) -> Iterable[dict[str, Any]]:
             "from_turn": first,
             "requests": len(rows),
             "ttft_s": describe(rows["ttft_s"]),
-            "prefix_hit_rate_tokens": ratio(
-                float(rows["cached_tokens"].sum()), float(rows["prompt_tokens"].sum())
-            ),
+            "prefix_hit_rate_tokens": _hit_rate(rows, "cached_tokens"),
+            "endless_hit_rate_tokens": _hit_rate(rows, "endless_cached_tokens"),
         }
+
+
+def _hit_rate(requests: pd.DataFrame, column: str) -> float | None:
+    """Return the share of the prompt tokens that a cache had; None where that is not known."""
+    if column not in requests:
+        return None
+    return ratio(float(requests[column].sum()), float(requests["prompt_tokens"].sum()))

@@ -112,11 +112,10 @@ def tasks(links: Links) -> dict[str, str]:
     leaders: dict[str, str] = {}
 
     def leader(name: str) -> str:
-        path = []
         while (above := leaders.get(name)) is not None:
-            path.append(name)
-            name = above
-        leaders.update(dict.fromkeys(path, name))
+            if (top := leaders.get(above)) is None:
+                return above
+            leaders[name] = name = top  # halves the path
         return name
 
     for child, parents in links.items():

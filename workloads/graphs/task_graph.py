@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from servetwin.workloads.graphs.links import refuse_cycles, tasks
 from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace
 
 Item = TypeVar("Item")
 
@@ -37,7 +38,9 @@ def earliest_arrivals_s(requests: Iterable[Request]) -> dict[str, float]:
 
 
 def form_a_loop(requests: Iterable[Request]) -> bool:
-    """Return whether some request waits for the answer to another of them."""
+    """Return whether some request waits for the answer to another of them, or lanes send them."""
+    if isinstance(requests, Trace) and requests.lanes:
+        return True
     requests = list(requests)
     waited = {p for r in requests if r.delay_s is not None for p in r.parent_ids}
     return bool(waited) and any(request.request_id in waited for request in requests)
@@ -78,7 +81,8 @@ class TaskGraph(Generic[Item]):
         """The number of followers that have no time yet."""
         self._request_of = request_of
         self._followers: dict[str, list[_Follower[Item]]] = {}
-        self._tasks = tasks(links) if fail_fast else {}
+        self._links, self._fail_fast = links, fail_fast
+        self._task_names: dict[str, str] = {}
         self._unanswered: dict[str, str] = {}
         self._ended_tasks: dict[str, str] = {}
         for item in items:
@@ -93,16 +97,16 @@ class TaskGraph(Generic[Item]):
 
     def decides(self, request_id: str) -> bool:
         """Return whether it matters to others how a request ended."""
-        return request_id in self._followers or bool(self._tasks)
+        return request_id in self._followers or self._fail_fast
 
     def ended(self, request_id: str, at_s: float, answered: bool) -> list[tuple[Item, float]]:
         """End a request; return the followers that wait no more, and when they are sent.
 
         ``why_not_sent`` tells which of them are not: their time is that of the end.
         """
-        if self._tasks and not answered:
+        if self._fail_fast and not answered:
             reason = f"its task ended without an answer to {request_id!r}"
-            self._ended_tasks.setdefault(self._tasks[request_id], reason)
+            self._ended_tasks.setdefault(self.task_of(request_id), reason)
         ready = []
         for follower in self._followers.pop(request_id, ()):
             follower.open -= 1
@@ -123,8 +127,14 @@ class TaskGraph(Generic[Item]):
             return follower.ended_s
         return follower.ended_s + (request.delay_s or 0.0)
 
+    def task_of(self, request_id: str) -> str:
+        """Return the name of a request's task."""
+        if not self._task_names:
+            self._task_names = tasks(self._links)
+        return self._task_names[request_id]
+
     def why_not_sent(self, request_id: str) -> str | None:
         """Return why a request whose time has come is not sent; None where it is."""
         if self._unanswered and (reason := self._unanswered.get(request_id)):
             return reason
-        return self._ended_tasks.get(self._tasks[request_id]) if self._ended_tasks else None
+        return self._ended_tasks.get(self.task_of(request_id)) if self._ended_tasks else None

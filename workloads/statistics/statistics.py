@@ -8,6 +8,7 @@ How the blocks of a trace's prompts come back: caches of any size, coarser block
 All of it relies on chained ids: requests with an id in common have all ids before it in common.
 """
 
+from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -47,6 +48,20 @@ def _lru_hits(requests: Iterable[Request], capacity: int) -> tuple[int, int]:
         while len(cached) > capacity:
             cached.popitem(last=False)
     return hit_blocks, hit_tokens
+
+
+def endless_hits(requests: Iterable[Request], *, cached_answers: bool = True) -> list[int]:
+    """Return how many tokens of each prompt a cache without limit has from those before it.
+
+    With ``cached_answers`` it has the answers that a later prompt repeats, too.
+    """
+    known, hits = set[int](), []
+    for request in requests:
+        ids = request.prefix_block_ids
+        blocks = bisect_left(ids, True, key=lambda block: block not in known)
+        hits.append(min(blocks * (request.block_tokens or 0), request.prompt_tokens))
+        known.update(ids[blocks:], request.answer_block_ids if cached_answers else ())
+    return hits
 
 
 def reblocked(requests: Sequence[Request], factor: int) -> list[Request]:

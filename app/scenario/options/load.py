@@ -235,6 +235,10 @@ class LoadChoice:
     def _contradictions(self) -> Iterator[str]:
         """Yield a message for options that exclude each other, or that need another one."""
         yield from self.sweep.contradictions()
+        if self.shape.lanes is not None:
+            others = given(self, "concurrency", "duration_s", "warm_up_s", "loop", "closed_loop")
+            for option in others | ({"--sweep": self.sweep.of} if self.sweep.of else {}):
+                yield f"{option} and --lanes exclude each other: lanes have rules of their own"
         if self.sweep.of is None:
             yield from self._contradictions_of_the_source()
         else:
@@ -246,7 +250,7 @@ class LoadChoice:
             yield "--header-columns are of a trace: give --trace as well"
         shape = replace(self.shape, tokenizer=None)
         if self.path is None and (shape != WHOLE_TRACE or self.loop != 1):
-            yield "--start, --end, --loop and scales are of a trace: give --trace as well"
+            yield "--start, --end, --loop, --lanes and scales are of a trace: give --trace as well"
         if self.path is not None and self.prompt_tokens:
             yield OWN_LENGTHS
         if self.concurrency is not None and self.closed_loop is False:
@@ -288,7 +292,7 @@ class LoadChoice:
             yield "--arrivals and --sweep users exclude each other: users wait for their answers"
 
     def _read(self) -> Trace:
-        from servetwin.loadtest.plan.repeats import looped
+        from servetwin.loadtest.plan.looped import looped
         from servetwin.workloads.fields import parse_header_columns
 
         assert self.path

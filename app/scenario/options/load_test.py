@@ -72,6 +72,8 @@ class LoadTestOptions:
         """Return the requests that fit into the server's context; lengths of ours are shortened."""
         from servetwin.loadtest.plan.endpoint_limits import within_context
 
+        if trace.lanes:
+            return trace  # its sessions end where they outgrow the context
         load, chosen = self.load, self.endpoint.on_too_long
         free = load.path is None and not (load.prompt_tokens or load.output_tokens)
         return within_context(trace, endpoint, chosen or ("clip" if free else None))
@@ -103,8 +105,8 @@ class LoadTestOptions:
             raise LoadTestError(f"{first} and {more[0]} exclude each other: give one")
         if self.gate.allow and first in ("", "--against"):
             raise LoadTestError("--allow: needs a baseline: --baseline or --baseline-url")
-        if self.load.endless and first not in ("", "--against"):
+        if (self.load.endless or self.load.shape.lanes) and first not in ("", "--against"):
             raise LoadTestError(
-                "--baseline: users that send until --duration send as many as the server is fast; "
-                "give --limit N, so that both have the same requests"
+                "--baseline: users with --duration and lanes send as many as the server is fast; "
+                "give --limit N without lanes, so that both have the same requests"
             )

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar
 from typer import Option
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.graphs.lane_rules import FORM, LaneRules
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.tokenizer import LocalTokenizer
@@ -56,6 +57,9 @@ class TraceShape:
     tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
     """Local tokenizer.json, for exact lengths of prompts."""
     columns: Columns = None
+    lanes: Annotated[str | None, Option(metavar=FORM)] = None
+    """Replay the sessions in N lanes against a warm cache, for example 8:agentx or
+    8:idle=10,from=0.25,to=0.75,duration=1800 (s)."""
 
 
 WHOLE_TRACE = TraceShape()
@@ -150,4 +154,8 @@ class TraceOptions(TraceShape):
             trace = transform.at_rate(trace, self.rate_per_s, self.seed)
         if self.estimate_cv is not None:
             trace = transform.with_estimates(trace, self.estimate_cv, self.seed)
-        return trace
+        if self.lanes is None:
+            return trace
+        if (self.rate_scale, self.rate_per_s) != (None, None):
+            raise TraceError("--lanes: a lane waits for its answers; leave the rate out")
+        return transform.in_lanes(trace, LaneRules.parsed(self.lanes, self.seed))

@@ -18,7 +18,7 @@ from servetwin.loadtest.plan.endpoint_limits import (
     within_context,
     without_outputs,
 )
-from servetwin.loadtest.plan.repeats import Repeats, looped
+from servetwin.loadtest.plan.looped import looped
 from servetwin.loadtest.plan.request_dependencies import (
     begun_before,
     split_among,
@@ -29,6 +29,7 @@ from servetwin.loadtest.plan.users import with_users
 from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.errors import LoadTestError, TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.graphs.repeats import Repeats
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
@@ -61,7 +62,7 @@ def test_users_come_round_again_with_prompts_of_their_own() -> None:
         (send,) = schedule.ended(send, 0.0, answered=False)
     assert [s.request.request_id for s in all_sent] == ["r1", "r3", "r1+1", "r3+1", "r1+2"]
     assert len({s.body for s in all_sent}) == 5
-    assert not schedule.exhausted
+    assert schedule.endless
 
 
 @given(st.integers(1, 9), st.integers(0, 40), st.sampled_from([None, ExponentialPause(2.0)]))

@@ -1,7 +1,7 @@
 """How many servers or users: against Erlang, the machine-repair model, and laws of the search."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, factorial, inf
 from typing import Any
@@ -34,6 +34,7 @@ from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
+from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -145,6 +146,22 @@ def test_equal_users_wait_as_operational_analysis_says(limit_s: float, users: in
     assert found.missed is not None
     assert found.missed.count == users + 1
     assert found.missed.latencies_s["e2e_s"] == pytest.approx(max(1.0, users - 3), abs=0.1)
+
+
+@pytest.mark.parametrize(("limit_s", "lanes"), [(1.5, 5), (3.1, 7), (0.5, 0)])
+def test_equal_lanes_wait_as_operational_analysis_says(limit_s: float, lanes: int) -> None:
+    """The same law for agents whose tools take 4 s: N lanes of long sessions, max(1, N - 4) s."""
+    first, *later = case.trace(np.arange(400.0), 1, STEPS)
+    session = [replace(first, session_id="s")]
+    for turn in later:
+        before = session[-1].request_id
+        session.append(replace(turn, session_id="s", parent_ids=(before,), delay_s=4.0))
+    trace = Trace(tuple(session), "made", lanes=LaneRules(1, duration_s=300.0))
+    target = SLOTarget(SLO(e2e_s=limit_s), 0.9)
+    found = search(Users(trace, served(max_seqs=1)), CountQuestion(target, most=64))
+    assert found.count == lanes
+    assert found.missed is not None
+    assert found.missed.latencies_s["e2e_s"] == pytest.approx(max(1.0, lanes - 3), abs=0.1)
 
 
 def test_an_overloaded_number_is_missed_though_the_trace_ends_first() -> None:

@@ -9,7 +9,6 @@ from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.records.metrics import SLO, margins
 from servetwin.sim.records.run import Run
-from servetwin.sim.records.tasks import with_tasks
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.request import Request
@@ -34,9 +33,7 @@ TASKS = (
 
 
 def run_of(requests: tuple[Request, ...]) -> Run:
-    run = simulate_cluster(requests, POOLS)
-    run.requests = with_tasks(run.requests, requests)
-    return run
+    return simulate_cluster(requests, POOLS)
 
 
 def test_a_task_takes_from_its_first_request_to_its_last_token() -> None:

@@ -83,16 +83,27 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "--rate and --rate-scale",
     ),
     ({"path": TRACE, "limit": 0}, "--limit 0: must be at least 1 request"),
-    ({"arrivals": "poisson", "limit": 3, "rate_per_s": 1.0, "loop": 2}, "--loop and scales are of"),
+    (
+        {"arrivals": "poisson", "limit": 3, "rate_per_s": 1.0, "loop": 2},
+        "--loop, --lanes and scales are",
+    ),
     (
         {"arrivals": "poisson", "limit": 3, "rate_per_s": 1.0, "shape": TraceShape(start_s=1.0)},
-        "--start, --end, --loop and scales are of a trace: give --trace as well",
+        "--start, --end, --loop, --lanes and scales are of a trace: give --trace as well",
     ),
     ({"arrivals": "poisson", "limit": 3}, "--arrivals poisson: wants --rate R, in requests/s"),
     ({"arrivals": "ramp:from=1,to=2", "limit": 3}, "--arrivals ramp: wants --duration S"),
     (
         {"arrivals": "ramp:from=1,to=2", "duration_s": 3.0, "rate_per_s": 1.0},
         "--arrivals ramp has rates of its own: leave --rate out",
+    ),
+    (
+        {"path": TRACE, "concurrency": 2, "shape": TraceShape(lanes="2")},
+        "--concurrency and --lanes exclude each other",
+    ),
+    (
+        {"path": TRACE, "duration_s": 9.0, "shape": TraceShape(lanes="2")},
+        "--duration and --lanes exclude each other",
     ),
     ({"path": TRACE, "duration_s": 0.0}, "duration 0 s: must be above 0"),
     ({"path": TRACE, "duration_s": float("nan")}, "duration nan s: must be above 0"),
