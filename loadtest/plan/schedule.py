@@ -4,9 +4,8 @@ A follower has its bytes before the start too; its time is known when its parent
 """
 
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
-from itertools import count
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
@@ -16,8 +15,8 @@ import numpy as np
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import HangUp, LoadOptions
 from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.graphs.lanes import LaneSource
-from servetwin.workloads.graphs.repeats import Repeats
 from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -59,39 +58,6 @@ class ScheduledRequest(NamedTuple):
     model: str = ""
 
 
-class UserSource:
-    """Users without an end: each sends its requests one after the other, and starts over.
-
-    ``lines`` are the requests of each user, by the user. It answers as ``TaskGraph`` does.
-    """
-
-    def __init__(self, lines: dict[str | None, Iterator[ScheduledRequest]]) -> None:
-        self._lines = lines
-        self._users: dict[str, str | None] = {}
-        self.waiting = 0
-        self.roots = [self._next(user) for user in lines]
-
-    def _next(self, user: str | None) -> ScheduledRequest:
-        send = next(self._lines[user])
-        self._users[send.request.request_id] = user
-        return send
-
-    def decides(self, request_id: str) -> bool:
-        """Return True: there is always a next request."""
-        return True
-
-    def why_not_sent(self, request_id: str) -> str | None:
-        """Return None: all are sent."""
-        return None
-
-    def ended(
-        self, request_id: str, at_s: float, answered: bool
-    ) -> list[tuple[ScheduledRequest, float]]:
-        """Take the next request of the same user."""
-        send = self._next(self._users.pop(request_id))
-        return [(send, at_s + (send.request.delay_s or 0.0))]
-
-
 class Schedule:
     """The ``roots`` by their time (ties keep their order), and what follows other requests.
 
@@ -100,7 +66,7 @@ class Schedule:
 
     def __init__(
         self,
-        source: TaskGraph[ScheduledRequest] | LaneSource[ScheduledRequest] | UserSource,
+        source: TaskGraph[ScheduledRequest] | LaneSource[ScheduledRequest],
         end_s: float | None = None,
     ) -> None:
         self.source = source
@@ -147,39 +113,24 @@ def build_schedule(
         raise LoadTestError(f"{trace.source}: there is no request to send")
     options = options or LoadOptions()
     send = partial(_send, endpoint=endpoint, options=options)
+    if options.endless:
+        users = sum(not request.parent_ids for request in trace)
+        rules = LaneRules(users, inf, 0.0, 0.0, options.duration_s or inf, users=True)
+        trace = replace(trace, lanes=rules)
     if trace.lanes:
         longest = endpoint.max_model_len
         lanes = LaneSource(trace, send, context_tokens=longest, fail_fast=options.fail_fast)
         return Schedule(lanes)
-    if not options.endless:
-        closed_loop, fail_fast = options.follows(trace), options.fail_fast
-        request_of = attrgetter("request")
-        graph = TaskGraph(
-            map(send, trace), request_of, closed_loop=closed_loop, fail_fast=fail_fast
-        )
-        return Schedule(graph, options.duration_s)
-    lines: dict[str | None, list[ScheduledRequest]] = {}
-    for each in map(send, trace):
-        lines.setdefault(each.request.tenant, []).append(each)
-    begin = partial(_endless, repeats=Repeats(trace), endpoint=endpoint, options=options)
-    users = UserSource({user: begin(line) for user, line in lines.items()})
-    return Schedule(users, options.duration_s)
+    closed_loop, fail_fast = options.follows(trace), options.fail_fast
+    request_of = attrgetter("request")
+    graph = TaskGraph(map(send, trace), request_of, closed_loop=closed_loop, fail_fast=fail_fast)
+    return Schedule(graph, options.duration_s)
 
 
 def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
     hang_up = options.hang_up(request.request_id)
     model = endpoint.model_of(request)
     return ScheduledRequest(request.arrival_s, request, endpoint.body(request), hang_up, model)
-
-
-def _endless(
-    line: list[ScheduledRequest], repeats: Repeats, endpoint: Endpoint, options: LoadOptions
-) -> Iterator[ScheduledRequest]:
-    """Yield the requests of one user, then the same again and again with other prompts."""
-    yield from line
-    for number in count(1):
-        for send in line:
-            yield _send(repeats.again(send.request, number), endpoint, options)
 
 
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:

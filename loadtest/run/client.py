@@ -74,7 +74,8 @@ def run_load_test(
         rows = merged([result.rows for result in results])
         requests = requests_frame(rows, warm_up_s=options.warm_up_s)
         extra = {"delivered": delivery(requests, results, forced=endpoint.force_length)}
-        if client and isinstance(lanes := client.schedule.source, LaneSource):
+        lanes = client.schedule.source if client and trace.lanes else None
+        if client and isinstance(lanes, LaneSource):
             requests = with_tasks(requests, client.requests(), lanes, cached_answers=False)
             stopped = "interrupted" if extra["delivered"]["interrupted"] else results[0].stopped
             lanes.ended_early = lanes.ended_early or (stopped and f"the run was {stopped}")

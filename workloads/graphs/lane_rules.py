@@ -25,6 +25,9 @@ class LaneRules:
     The first session of a lane begins at a share of its recorded time, drawn by ``seed`` between
     ``first_from`` and ``first_to``. Gaps are cut to ``idle_s``; nothing is sent ``duration_s``
     after the measured phase began. ``scenario`` names the benchmark whose rules these are.
+
+    ``users`` are lanes that replay a tree each, again and again, from when it arrives on, with
+    prompts that they share within a round.
     """
 
     lanes: int
@@ -34,6 +37,7 @@ class LaneRules:
     duration_s: float = 1800.0
     seed: int = 0
     scenario: str | None = None
+    users: bool = False
     KEYS: ClassVar = {
         "idle": "idle_s", "from": "first_from", "to": "first_to", "duration": "duration_s",
     }  # fmt: skip
@@ -46,7 +50,7 @@ class LaneRules:
                 f"--lanes: first sessions begin from {self.first_from:g} to {self.first_to:g} of "
                 "their time, and shares are 0 <= from <= to <= 1"
             )
-        if not 0 <= self.idle_s < inf or not 0 < self.duration_s < inf:
+        if not self.idle_s >= 0 or not 0 < self.duration_s < inf:
             raise TraceError("--lanes: idle must be 0 s or more, duration above 0 s")
 
     @classmethod

@@ -34,7 +34,7 @@ _CUTS, _ORDERS = 7, 8
 
 @dataclass(slots=True, eq=False)
 class Replay:
-    """A tree on a lane; ``number`` is in the names of its requests, ``left`` have not ended.
+    """A tree on a lane; ``mark`` is in the names of its requests, ``left`` have not ended.
 
     ``is_whole`` where it begins at turn 0. ``cut`` requests are not sent: their session has ended
     (``overflowed``), or the measured phase.
@@ -42,6 +42,7 @@ class Replay:
 
     lane: int
     number: int
+    mark: int
     root: Request
     graph: TaskGraph[Request]
     left: int
@@ -123,7 +124,7 @@ class LaneSource(Generic[Item]):
         """Return the task of a request; None where not all of the tree was sent and has ended."""
         replay, _ = self.sent[request_id]
         is_whole = replay.is_whole and not replay.left
-        return self._repeats.name(replay.root.request_id, replay.number) if is_whole else None
+        return self._repeats.name(replay.root.request_id, replay.mark) if is_whole else None
 
     def figures(self) -> dict[str, Any]:
         """Return what became of the replays, and which rules of the scenario were broken."""
@@ -153,7 +154,8 @@ class LaneSource(Generic[Item]):
         last = {_session(request): request for request in tree if request.arrival_s < cut_s}
         later = [request for request in tree if request.arrival_s >= cut_s]
         replay = self._replay(lane, lane, tree[0], later, is_whole=not last)
-        self._starts.append((replay, self._from(replay.graph.roots, cut_s)))
+        start_s = 0.0 if rules.users else cut_s
+        self._starts.append((replay, self._from(replay.graph.roots, start_s)))
         going_on = {_session(request) for request in later}
         items = [
             self._sent_at(replay, request, 0.0)
@@ -191,12 +193,15 @@ class LaneSource(Generic[Item]):
         number = before.number + self.rules.lanes
         tree = self._tree(number)
         replay = self._replay(before.lane, number, tree[0], tree, is_whole=True)
+        begun_s = at_s + (tree[0].delay_s or 0.0)
         starts = self._from(replay.graph.roots, tree[0].arrival_s)
-        return self._released(replay, [(each, at_s + later_s) for each, later_s in starts], at_s)
+        return self._released(replay, [(each, begun_s + later_s) for each, later_s in starts], at_s)
 
     def _tree(self, number: int) -> Tree:
         """Return the tree of a replay: in each round every tree once, in an order of its own."""
         turn, place = divmod(number, len(self._trees))
+        if self.rules.users:
+            return self._trees[place]
         if turn not in self._orders:
             self._orders[turn] = self._rng(_ORDERS, turn).permutation(len(self._trees)).tolist()
         return self._trees[self._orders[turn][place]]
@@ -209,7 +214,8 @@ class LaneSource(Generic[Item]):
         self, lane: int, number: int, root: Request, requests: Tree, *, is_whole: bool
     ) -> Replay:
         graph = TaskGraph(requests, lambda request: request, fail_fast=self._fail_fast)
-        replay = Replay(lane, number, root, graph, len(requests), is_whole)
+        mark = number // self.rules.lanes if self.rules.users else number
+        replay = Replay(lane, number, mark, root, graph, len(requests), is_whole)
         self.replays.append(replay)
         return replay
 
@@ -218,7 +224,7 @@ class LaneSource(Generic[Item]):
         return [(each, min(self.rules.idle_s, each.arrival_s - start_s)) for each in roots]
 
     def _sent_at(self, replay: Replay, request: Request, at_s: float) -> tuple[Item, float]:
-        sent = replace(self._repeats.again(request, replay.number), arrival_s=at_s)
+        sent = replace(self._repeats.again(request, replay.mark), arrival_s=at_s)
         self.sent[sent.request_id] = replay, request
         return self._item_of(sent), at_s
 
