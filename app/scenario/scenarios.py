@@ -1,7 +1,7 @@
 """From the options of a command to a scenario that can be simulated."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from servetwin.app.scenario.options.deployment import Deployment
@@ -173,7 +173,7 @@ def scenario_record(
     return {
         "trace": trace.source,
         "notes": list(trace.notes),
-        **({"lanes": trace.lanes.as_dict()} if isinstance(trace, Trace) and trace.lanes else {}),
+        **({"lanes": asdict(trace.lanes)} if isinstance(trace, Trace) and trace.lanes else {}),
         **servers,
         "eager_preset": scenario.eager_preset,
         "policies": scenario.policies.as_dict(),

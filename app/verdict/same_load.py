@@ -1,7 +1,7 @@
 """Whether two runs, or a run and a trace, are the same load: requests, rate and settings."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -179,12 +179,11 @@ def check_same_load(
 def check_same_lanes(predicted: Run, trace: Trace) -> None:
     """Raise ``LoadTestError`` where a prediction is not of these lanes: how many of their requests
     are sent is a result."""
-    theirs, ours = predicted.scenario.get("lanes") or {}, trace.lanes
-    if (predicted.scenario.get("trace"), theirs) != (trace.source, ours and ours.as_dict()):
+    ours = {"trace": trace.source, "lanes": trace.lanes and asdict(trace.lanes)}
+    if {name: predicted.scenario.get(name) for name in ours} != ours:
         raise LoadTestError(
-            f"--against: the prediction is of {predicted.scenario.get('trace')} in "
-            f"{theirs.get('lanes', 'no')} lanes, and not of this load; give the same trace, lanes "
-            "and seed to both"
+            "--against: the prediction is of another load; give the same trace, --lanes and --seed "
+            "to both"
         )
 
 

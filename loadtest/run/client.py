@@ -213,7 +213,7 @@ def load_scenario(
         "trace": trace.source,
         "requests": requests,
         "rate_per_s": None if options.concurrency or trace.lanes else trace.rate_per_s,
-        "lanes": trace.lanes and trace.lanes.as_dict(),
+        "lanes": trace.lanes and asdict(trace.lanes),
         "closed_loop": options.follows(trace),
         "notes": notes,
         "options": {**asdict(options), "proxy": bool(options.proxy)},

@@ -11,7 +11,7 @@ The rules are those of AgentX (AIPerf, ``docs/benchmark-modes/semianalysis-agent
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -131,7 +131,7 @@ class LaneSource(Generic[Item]):
         sessions = {(replay.number, _session(request)) for replay, request in self.sent.values()}
         overflowed = sum(len(replay.overflowed) for replay in self.replays)
         return {
-            **self.rules.as_dict(),
+            **asdict(self.rules),
             "traces": len(self._trees),
             "measured_from_s": None if self.measured_from_s == inf else self.measured_from_s,
             "replays": len(self.replays),

@@ -11,6 +11,7 @@ from typer import Option
 from servetwin.app.scenario.options.groups import as_number
 from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
+from servetwin.workloads.graphs.lane_rules import AGENTX, LaneRules
 from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings
 
@@ -178,6 +179,13 @@ _THINK_KEYS: Mapping[str, Mapping[str, str]] = {
     "exponential": {"mean": "mean_s"},
     "lognormal": {"median": "median_s", "sigma": "sigma"},
 }
+_LANE_KEYS: Mapping[str, Mapping[str, str]] = {
+    "agentx": {"duration": "duration_s"},
+    "rules": {
+        "idle": "idle_s", "from": "first_from", "to": "first_to", "duration": "duration_s",
+    },
+}  # fmt: skip
+LANES_FORM = "N[:agentx][,KEY=N,...]"
 _WHOLE = ("max",)
 
 
@@ -236,6 +244,18 @@ def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution
     if not settings:
         raise TraceError(f"{option} {text!r}: wants its mean, such as exponential:mean=2")
     return ExponentialPause(**settings)
+
+
+def lanes_of(text: str, seed: int) -> LaneRules:
+    """Read the lanes of ``8``, ``8:agentx`` or ``8:idle=10,duration=900``."""
+    count, _, settings = text.partition(":")
+    if not re.fullmatch(r"\d{1,6}", count, re.ASCII):
+        raise TraceError(f"--lanes {text!r}: {count!r} is no number of lanes; write {LANES_FORM}")
+    name, _, rest = settings.partition(",")
+    is_agentx = name == AGENTX["scenario"]
+    spec = f"{name}:{rest}" if is_agentx else f"rules:{settings}"
+    _, values = parse_spec(spec, "--lanes", _LANE_KEYS)
+    return LaneRules(int(count), seed=seed, **(AGENTX if is_agentx else {}) | values)
 
 
 def parse_spec(

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 
 from typer import Option
 
+from servetwin.app.scenario.options.distributions import LANES_FORM, lanes_of
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.graphs.lane_rules import FORM, LaneRules
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.tokenizer import LocalTokenizer
@@ -57,7 +57,7 @@ class TraceShape:
     tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
     """Local tokenizer.json, for exact lengths of prompts."""
     columns: Columns = None
-    lanes: Annotated[str | None, Option(metavar=FORM)] = None
+    lanes: Annotated[str | None, Option(metavar=LANES_FORM)] = None
     """Replay the sessions in N lanes against a warm cache, for example 8:agentx or
     8:idle=10,from=0.25,to=0.75,duration=1800 (s)."""
 
@@ -158,4 +158,4 @@ class TraceOptions(TraceShape):
             return trace
         if (self.rate_scale, self.rate_per_s) != (None, None):
             raise TraceError("--lanes: a lane waits for its answers; leave the rate out")
-        return transform.in_lanes(trace, LaneRules.parsed(self.lanes, self.seed))
+        return transform.in_lanes(trace, lanes_of(self.lanes, self.seed))

@@ -11,6 +11,7 @@ import pytest
 
 from servetwin.app.reports.load_test import render_report
 from servetwin.app.reports.tables import lane_lines
+from servetwin.app.scenario.options.distributions import lanes_of
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report.load_notes import prompt_cache
 from servetwin.loadtest.run.client import LoadOptions, run_load_test
@@ -351,23 +352,23 @@ def test_several_processes_are_refused() -> None:
     [
         ("many", "'many' is no number of lanes"),
         ("0", "--lanes 0: must be 1 or more"),
-        ("4:idel=3", "unknown key 'idel'; did you mean 'idle'"),
-        ("4:idle=soon", "idle 'soon' is no number"),
+        ("4:idel=3", "unknown setting 'idel'; did you mean 'idle'"),
+        ("4:idle=soon", "idle: 'soon' is not a number"),
         ("4:from=0.8,to=0.2", "shares are 0 <= from <= to <= 1"),
         ("4:duration=0", "duration above 0 s"),
-        ("4:agentx,idle=3", "agentx fixes idle at 10"),
+        ("4:agentx,idle=3", "--lanes agentx: unknown setting 'idle'"),
     ],
 )
 def test_lanes_that_cannot_be_are_refused_in_a_line(text: str, line: str) -> None:
     with pytest.raises(TraceError, match=line):
-        LaneRules.parsed(text, 0)
+        lanes_of(text, 0)
 
 
 def test_the_rules_of_agentx() -> None:
-    rules = LaneRules.parsed("8:agentx", 3)
+    rules = lanes_of("8:agentx", 3)
     assert rules == LaneRules(8, 10.0, 0.0, 1.0, 1800.0, 3, "agentx")
-    assert LaneRules.parsed("8:agentx,duration=900", 0).broken(100, 1, None) == []
-    assert LaneRules.parsed("8", 0).broken(10, 9, "gone") == []
+    assert lanes_of("8:agentx,duration=900", 0).broken(100, 1, None) == []
+    assert lanes_of("8", 0).broken(10, 9, "gone") == []
 
 
 def test_a_request_that_waits_for_itself_is_named(side: Side) -> None:
