@@ -19,6 +19,7 @@ from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.replica import Stalled
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import FloatArray, LinearStepTime, NoiseSample, StepTime
 from servetwin.workloads.request import Request
@@ -66,7 +67,7 @@ def run(
 
 
 def stamps(of: Run) -> pd.DataFrame:
-    requests = of.requests[of.requests["scheduled_s"] < FAR_S]
+    requests = of.requests[[*REQUEST_COLUMNS]][of.requests["scheduled_s"] < FAR_S]
     return requests.drop(columns=["replica", "error"]).reset_index(drop=True)
 
 

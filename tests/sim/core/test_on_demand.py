@@ -15,6 +15,7 @@ from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.kv_transfer import KVLink
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import USAGE_COLUMNS, Recorder
+from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Chain
 from servetwin.workloads.request import Request
@@ -55,7 +56,7 @@ def early(of: Run) -> tuple[object, ...]:
     requests, steps, pauses = (
         frame[frame[stamp] < FAR_S].reset_index(drop=True).to_csv()
         for frame, stamp in (
-            (of.requests, "scheduled_s"),
+            (of.requests[[*REQUEST_COLUMNS]], "scheduled_s"),
             (of.steps.sort_values(["end_s", "replica"], kind="stable"), "start_s"),
             (of.pauses.sort_values(["preempted_s", "row"], kind="stable"), "preempted_s"),
         )
