@@ -224,7 +224,7 @@ def gauges(url: str) -> dict[str, float]:
 def report(seen: Seen) -> str:
     """Return the figures."""
     p50, p99 = np.percentile(seen.health_s, [50, 99]) * 1e3
-    held = {"MiB": seen.memory_mib, "files": seen.files}
+    held: dict[str, list[Any]] = {"MiB": seen.memory_mib, "files": seen.files}
     lines = [
         f"{seen.outcomes.total()} requests, {len(seen.lost)} lost, {seen.kills} cores killed",
         f"outcomes: {dict(seen.outcomes.most_common())}",
