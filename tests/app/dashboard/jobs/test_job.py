@@ -16,7 +16,7 @@ from servetwin.app.dashboard.jobs.job import Job
 from tests.support.killed_items import killed_at_first, own_pid
 
 
-def wait(condition: Callable[[], bool], within_s: float = 30.0) -> None:
+def wait(condition: Callable[[], bool], within_s: float = 300.0) -> None:
     until_s = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < until_s, "it did not happen"
