@@ -28,16 +28,12 @@ from tests.conformance.vllm_server import MODEL
 _HALF = torch.bfloat16
 
 
-class _Paging(Platform):
-    """A device of which every attention kernel reads blocks of 16 tokens."""
-
-    @classmethod
-    def _find_non_ssm_backends(cls, vllm_config: VllmConfig) -> list[Any]:
-        return [_BACKEND]
-
-
 _BACKEND = SimpleNamespace(
     customize_spec=lambda spec: spec, get_supported_kernel_block_sizes=lambda: [16]
+)
+"""An attention kernel that reads blocks of 16 tokens."""
+_PAGING: Any = type(
+    "_Paging", (Platform,), {"_find_non_ssm_backends": classmethod(lambda cls, config: [_BACKEND])}
 )
 
 
@@ -60,7 +56,7 @@ def _aligned(config: VllmConfig, per_token: int, state: int) -> None:
         cache_config=config.cache_config, model_config=model, parallel_config=None,
     )  # fmt: skip
     try:
-        _Paging._align_hybrid_block_size(view, _BACKEND)
+        _PAGING._align_hybrid_block_size(view, _BACKEND)
     finally:
         registry.resolve_model_cls = resolve
 
