@@ -38,8 +38,8 @@ class Prices:
 
     def require_known(self, devices: Iterable[str], where: str) -> None:
         """Raise ``PolicyError`` for the price of a device that no candidate has."""
+        known = sorted(set(devices))
         for name in self.by_device:
-            known = sorted(set(devices))
             require_name(name, known, f"{where}: no candidate runs on", PolicyError)
 
 
