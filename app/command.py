@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import groupby
+from math import isfinite
 from pathlib import Path
 from textwrap import indent, wrap
 from types import MappingProxyType, NoneType
@@ -117,7 +118,16 @@ class Command(TyperCommand):
 
 def print_result(as_json: bool, record: Any, lines: Iterable[str]) -> None:
     """Print a result as one JSON object, or as lines of text."""
-    typer.echo(json.dumps(record) if as_json else "\n".join(lines))
+    typer.echo(json.dumps(_finite(record)) if as_json else "\n".join(lines))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value of JSON with None for numbers without end."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def family(commands: Commands, name: str) -> list[tuple[str, str]]:

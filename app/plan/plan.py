@@ -34,7 +34,8 @@ class PlannedDeployment:
     ``servers`` and what they cost include the spares; ``capacity_per_s``, requests per second that
     the others take together, does not. ``headroom`` is the share of the limits that is left at the
     load, negative where they are missed. ``cost_per_million_tokens`` is that of prompts and answers
-    together, at the load. ``command`` starts one server, ``manifest`` all on Kubernetes (YAML);
+    together, at the load; its interval is that of as many servers as the interval of the capacity
+    asks for. ``command`` starts one server, ``manifest`` all on Kubernetes (YAML);
     ``deployment`` is one of them, as a scenario has it.
     """
 
@@ -45,7 +46,7 @@ class PlannedDeployment:
     gpus: int = 0
     layout: str = ""
     cost_per_h: float | None = None
-    cost_per_million_tokens: float | None = None
+    cost_per_million_tokens: Interval | None = None
     capacity_per_s: Interval | None = None
     limited_by: Resource | None = None
     evidence: Origin | None = None
@@ -179,18 +180,37 @@ def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
     layout, servers = candidate.layout, planned.at.count + options.spares
     gpus, limiting = servers * layout.devices, planned.limiting
     cost = query.prices.per_hour({gpu: gpus})
-    tokens_per_h = 3600 * trace.rate_per_s * sum(r.total_tokens for r in trace) / len(trace)
     problem = f"{gpus} GPUs with the spares" if gpus > options.most_gpus else ""
     if options.budget is not None and (cost is None or cost > options.budget):
         problem = f"{gpus} GPUs, above the budget of {options.budget:g} per hour"
     start = replace(query.command, words=candidate.command)
     return PlannedDeployment(
         gpu, problem, 1 - planned.at.factor, servers, gpus, str(layout), cost,
-        1e6 * cost / tokens_per_h if cost is not None and tokens_per_h else None,
+        _cost_of_tokens(trace, cost, servers, planned),
         planned.capacity_per_s, limiting.resource if limiting else None,
         candidate.scenario.profile.origin,
         start.text, start.manifest(gpu, layout.devices, servers), start.deployment(gpu),
     )  # fmt: skip
+
+
+def _cost_of_tokens(
+    trace: Trace, cost_per_h: float | None, servers: int, planned: Planned
+) -> Interval | None:
+    """Return the cost of a million tokens at the load; a capacity grows with the servers."""
+    tokens_per_h = 3600 * trace.rate_per_s * sum(r.total_tokens for r in trace) / len(trace)
+    if cost_per_h is None or not tokens_per_h:
+        return None
+    value, at, serving = 1e6 * cost_per_h / tokens_per_h, planned.capacity_per_s, planned.at.count
+
+    def cost(capacity_per_s: float) -> float:
+        if capacity_per_s <= 0:
+            return inf
+        needed = ceil(serving * trace.rate_per_s / capacity_per_s)
+        return value * (needed + servers - serving) / servers
+
+    if at is None or at.low == at.high:
+        return Interval(value, value, value)
+    return Interval(value, min(value, cost(at.high)), max(value, cost(at.low)))
 
 
 def _missed_words(target: SLOTarget, gpu: str, missed: Planned) -> str:

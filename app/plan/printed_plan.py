@@ -12,8 +12,9 @@ from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.prices import LISTED
-from servetwin.app.words import RESOURCES, figure_words, number, short, target_words
+from servetwin.app.words import RESOURCES, ends, figure_words, number, short, target_words
 from servetwin.loadtest.report.limits import parse_slo
+from servetwin.sim.experiments.predict import Interval
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import write_whole
 
@@ -72,18 +73,28 @@ def _cells(answer: Plan, row: PlannedDeployment) -> list[str]:
         f"{row.gpus:,} x {row.gpu}",
         f"{row.servers:,} x {row.layout}",
         number(row.cost_per_h, 1),
-        number(row.cost_per_million_tokens, 1),
+        cost_words(row),
         capacity_words(row),
         figure_words(answer.target, 1 - (row.headroom or 0.0)),
-        row.evidence or "",
+        (row.evidence or "").removeprefix("computed "),
     ]
 
 
 def capacity_words(row: PlannedDeployment) -> str:
     """Return up to how many requests per second a plan holds its SLO, with the interval."""
-    rate = row.capacity_per_s
-    ends = f" [{short(rate.low)} to {short(rate.high)}]" if rate and rate.low < rate.high else ""
-    return f"{number(rate and rate.value, 1)}/s{ends}"
+    return _in_brackets(row.capacity_per_s, "/s")
+
+
+def cost_words(row: PlannedDeployment) -> str:
+    """Return what a million tokens cost, with the interval."""
+    return _in_brackets(row.cost_per_million_tokens)
+
+
+def _in_brackets(figure: Interval | None, unit: str = "") -> str:
+    if figure is None:
+        return "-"
+    shown = ends(figure.low, figure.high, short)
+    return f"{short(figure.value)}{unit}" + (f" [{' to '.join(shown)}]" if shown else "")
 
 
 def _limit(row: PlannedDeployment) -> str:

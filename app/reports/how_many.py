@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from math import isfinite
 from textwrap import wrap
 from typing import Any
 
@@ -55,7 +54,7 @@ def as_record(
         "answer": headline(answers, target, load),
         "best": None if winner is None else winner.label,
         "slo": {**asdict(target.slo), "attainment": target.attainment},
-        "candidates": [_finite(asdict(answer)) for answer in answers],
+        "candidates": [asdict(answer) for answer in answers],
         **record,
     }
 
@@ -150,15 +149,6 @@ def _limited(answer: Answer) -> list[str]:
         f"limited by  {limit}",
         f"resource    {RESOURCES[limiting.resource]}{due}",
     ]
-
-
-def _finite(value: Any) -> Any:
-    """Return a value of JSON with None for numbers without end."""
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 _FEW = 10

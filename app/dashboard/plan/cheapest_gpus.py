@@ -16,7 +16,7 @@ from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.dashboard.scenario.uploads import packed, result_keys
 from servetwin.app.dashboard.widgets import control, or_stop
 from servetwin.app.plan.plan import PlannedDeployment, plan, rank
-from servetwin.app.plan.printed_plan import capacity_words
+from servetwin.app.plan.printed_plan import capacity_words, cost_words
 from servetwin.app.reports.how_many import device_words
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.simulations import PlanOptions
@@ -90,9 +90,8 @@ def _draw(rows: Sequence[PlannedDeployment], gpus: Sequence[str], goal: str) -> 
     if fitting or waiting:
         frame = plan_table([*fitting, *waiting])
         cents = st.column_config.NumberColumn(format="%.2f")
-        digits = st.column_config.NumberColumn(format="%.3f")
         share = st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100)
-        columns = {"per hour": cents, "per M tokens": digits, "headroom": share}
+        columns = {"per hour": cents, "headroom": share}
         table(frame, "Kinds of GPUs, the cheapest first.", "plan", column_config=columns)
     if fitting:
         _commands(fitting)
@@ -120,7 +119,7 @@ def _cells(row: PlannedDeployment) -> dict[str, Any]:
         "GPUs": f"{row.gpus:,} x {row.gpu}",
         "split": f"{row.servers:,} x {row.layout}",
         "per hour": row.cost_per_h,
-        "per M tokens": row.cost_per_million_tokens,
+        "per M tokens": cost_words(row),
         "headroom": None if row.headroom is None else 100 * row.headroom,
         "holds up to": capacity_words(row),
         "step times": row.evidence,

@@ -1,6 +1,7 @@
 """``servetwin plan``: ranked rows, their costs and commands, and input that cannot be planned."""
 
 import json
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 from servetwin import SLO, plan, sample_trace
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.transform import at_rate
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
 
@@ -93,3 +95,21 @@ def test_a_limit_that_nothing_holds_names_the_part() -> None:
     options = PlanOptions(gpu="h100", processes=1)
     with pytest.raises(PolicyError, match=r"not even a request alone holds TPOT 1 ms \(nearest"):
         plan(sample_trace(), "qwen3-14b", SLO(ttft_s=0.5, tpot_s=0.001), options=options)
+
+
+def test_the_cost_of_tokens_ends_where_the_servers_of_its_capacity_do() -> None:
+    rows = plan(
+        at_rate(sample_trace(), 100.0), "qwen3-14b", SLO(ttft_s=0.5), attainment=0.9,
+        options=PlanOptions(gpu="l40s", replications=6, spares=1, processes=1),
+    ).rows  # fmt: skip
+    cost, capacity, servers = (
+        rows[0].cost_per_million_tokens,
+        rows[0].capacity_per_s,
+        rows[0].servers,
+    )
+    assert cost is not None
+    assert capacity is not None
+    for end, per_s in ((cost.low, capacity.high), (cost.high, capacity.low)):
+        needed = 1 + ceil((servers - 1) * 100.0 / per_s)
+        assert end == pytest.approx(cost.value * needed / servers)
+    assert cost.low < cost.high

@@ -18,7 +18,7 @@ from tests.support.dashboard_app import Browser, expect, page_test
 
 L40S = PlannedDeployment(
     "l40s", headroom=0.2, servers=2, gpus=4, layout="tp=2", cost_per_h=3.2,
-    cost_per_million_tokens=0.15, capacity_per_s=Interval(12.0, 11.0, 13.0),
+    cost_per_million_tokens=Interval(0.15, 0.15, 0.3), capacity_per_s=Interval(12.0, 11.0, 13.0),
     limited_by="memory", command="vllm serve m --tensor-parallel-size 2", manifest="kind: Pod",
 )  # fmt: skip
 H100 = replace(L40S, gpu="h100", servers=1, gpus=2, cost_per_h=5.0)
@@ -54,6 +54,7 @@ def test_the_cheapest_come_first_with_the_command_of_each(questions: list[GpuQue
     rows = at.dataframe[0].value
     assert list(rows["GPUs"]) == ["4 x l40s", "2 x h100", "h200", "a100-80gb", "b200"]
     assert list(rows["holds up to"][:2]) == ["12/s [11 to 13]"] * 2
+    assert list(rows["per M tokens"][:2]) == ["0.15 [0.15 to 0.3]"] * 2
     assert rows["per hour"][2:].isna().all(), "not planned yet"
     assert [code.value for code in at.code] == [L40S.command] * 2
     assert any(one.value.startswith("l4\\: not even 512") for one in at.caption)
