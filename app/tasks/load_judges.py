@@ -67,8 +67,8 @@ class Judges:
             raise LoadTestError("--against and --cancel: no simulated client hangs up; give one")
         if load.endless:
             raise LoadTestError(
-                "--against: users that send until --duration send as many as the server is fast, "
-                "and a prediction is of requests that are known; give --limit N"
+                "--against: users with --duration send more to a faster server, and a "
+                "prediction is of given requests; give --limit N"
             )
         predicted = load_run(against)
         if trace.lanes:

@@ -107,6 +107,6 @@ class LoadTestOptions:
             raise LoadTestError("--allow: needs a baseline: --baseline or --baseline-url")
         if (self.load.endless or self.load.shape.lanes) and first not in ("", "--against"):
             raise LoadTestError(
-                "--baseline: users with --duration and lanes send as many as the server is fast; "
-                "give --limit N without lanes, so that both have the same requests"
+                "--baseline: users with --duration, and lanes, send more to a faster server; "
+                "give --limit N without lanes, so that both runs have the same requests"
             )

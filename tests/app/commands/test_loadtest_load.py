@@ -268,4 +268,4 @@ def test_users_without_an_end_have_no_baseline(folder: Path, servers: list[MockS
     arguments = ["--concurrency", "2", "--duration", "1", "--baseline", str(folder / "baseline")]
     result = CliRunner().invoke(app, ["loadtest", servers[0].url, *arguments])
     assert isinstance(result.exception, LoadTestError)
-    assert str(result.exception).startswith("--baseline: users that send until --duration")
+    assert str(result.exception).startswith("--baseline: users with --duration, and lanes,")

@@ -113,7 +113,7 @@ def test_a_truncated_gzip_is_one_line_and_exit_code_2(tmp_path: Path) -> None:
         (["--kv-tokens", "many"], "neither a number of tokens nor 'unlimited'"),
         (["--rate", "1", "--rate-scale", "2"], "exclude each other"),
         (["--prompt-scale", "-1"], "prompt"),
-        (["--kv", "contiguous", "--prefix-cache"], "cannot share"),
+        (["--kv", "contiguous", "--prefix-cache"], "it must be false with kv: contiguous"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(options: list[str], message: str) -> None:

@@ -156,7 +156,7 @@ def test_a_preset_of_a_cluster_brings_its_servers() -> None:
         ("replica=2", "unknown setting 'replica'; did you mean 'replicas'?"),
         ("max_seqs=x", "replay compare: max_seqs: 'x' is not a whole number"),
         ("replicas=0", "replicas: 0 is not possible; it must be at least 1"),
-        ("contiguous+prefix", "cannot share"),
+        ("contiguous+prefix", "it must be false with kv: contiguous"),
     ],
 )
 def test_a_wrong_side_is_one_line(compared: str, message: str) -> None:
