@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -293,6 +294,7 @@ def load_run(folder: Path) -> Run:
         _require_kinds(scenario, SCENARIO_KINDS)
         _require_kinds(scenario.get("policies", {}), POLICY_KINDS)
         requests = _checked_frame(folder / "requests.parquet", REQUEST_COLUMNS)
+        _require_order(requests)
         steps = _checked_frame(folder / "steps.parquet", MEANINGS["steps"], may_be_empty=True)
         pauses = _load_if_any(folder / "pauses.parquet", PAUSE_COLUMNS)
         handovers = _load_if_any(folder / "handovers.parquet", HANDOVER_COLUMNS)
@@ -310,6 +312,13 @@ def _require_kinds(values: Mapping[str, Any], kinds: Mapping[str, type]) -> None
     for name, kind in kinds.items():
         if not isinstance(values.get(name, kind()), kind):
             raise ValueError(f"scenario.yaml: {name}: {values[name]!r:.60} is no {kind.__name__}")
+
+
+def _require_order(requests: pd.DataFrame) -> None:
+    """Raise ValueError for a request that has its tokens before it was sent, or the last first."""
+    for before, after in pairwise(("scheduled_s", "first_token_s", "last_token_s")):
+        for row in np.flatnonzero(requests[before] > requests[after])[:1]:
+            raise ValueError(f"requests.parquet: row {row}: {after} is before {before}")
 
 
 def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = False) -> pd.DataFrame:

@@ -38,6 +38,14 @@ def test_an_incomplete_run_folder_is_named(tmp_path: Path, missing: str) -> None
         load_run(folder)
 
 
+def test_tokens_out_of_order_are_named(tmp_path: Path) -> None:
+    requests = four_requests()
+    requests.loc[1, "last_token_s"] = -1.0
+    folder = Run("simulation", requests, pd.DataFrame(), {}).save(tmp_path / "run")
+    with pytest.raises(RunError, match="row 1: last_token_s is before first_token_s"):
+        load_run(folder)
+
+
 @pytest.mark.parametrize("name", ["meta.json", "summary.json", "scenario.yaml"])
 @pytest.mark.parametrize("text", ["[" * 100_000, "[1, 2]", "hello", "null", "", "\0"])
 def test_a_file_that_holds_something_else_is_named(tmp_path: Path, name: str, text: str) -> None:
