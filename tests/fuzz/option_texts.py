@@ -10,6 +10,7 @@ from math import isfinite
 from servetwin.app.scenario.options.distributions import (
     ArrivalChoice,
     independent_lengths,
+    lanes_of,
     think_time_of,
 )
 from servetwin.app.scenario.options.policy import parse_kv_tokens
@@ -82,6 +83,9 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "lengths": (
         lambda text: independent_lengths(text, None),
         ("lognormal:mean=512,cv=0.8", "zipf:exponent=1.1,max=99", "7"),
+    ),
+    "lanes": (
+        lambda text: lanes_of(text, 0), ("8", "8:agentx", "4:idle=10,from=0,to=.5,duration=900")
     ),
     "prices": (
         lambda text: parse_prices(text, "--price"), ("2.5", "h100=2.5,l40s=0.9", "a=1 2")
