@@ -276,7 +276,7 @@ def test_a_budget_below_the_sequences_of_a_step_is_refused() -> None:
 
 
 def test_a_prefix_cache_on_contiguous_memory_is_refused() -> None:
-    with pytest.raises(PolicyError, match="contiguous KV memory cannot share"):
+    with pytest.raises(PolicyError, match="must be false with kv: contiguous"):
         PrefixCache().apply(PagedAttention().off(REAL))
 
 
