@@ -21,6 +21,7 @@ def a_run(requests: int = 300) -> Run:
     numbers = {name: rng.random(requests) if name.endswith("_s") else 3 for name in REQUEST_COLUMNS}
     names = {"request_id": [f"r{index}" for index in range(requests)], "status": "finished"}
     stamps = pd.DataFrame({**numbers, **names, "error": ""})
+    stamps["last_token_s"] += 1.0
     steps = pd.DataFrame({**dict.fromkeys(STEP_COLUMNS, 1), "start_s": rng.random(2 * requests)})
     return Run("simulation", stamps, steps, {"seed": 3}, {"cores": 2})
 
