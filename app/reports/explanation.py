@@ -22,6 +22,8 @@ def verdict(explanation: Explanation) -> str:
     """Return one sentence on the delay that cost most, if any is worth naming."""
     if explanation.e2e_s is None or explanation.status != "finished":
         return f"{explanation.status}: {explanation.error or 'reason unknown'}"
+    if not explanation.parts_s:
+        return "finished: its stamps do not say where its time went"
     if "streaming" in explanation.parts_s:
         return _from_outside(explanation)
     delays_s = {part: s for part, s in explanation.parts_s.items() if part not in _OWN_WORK}

@@ -1,6 +1,7 @@
 """``servetwin explain``: words, tables, JSON and the export, on a run that ``replay`` wrote."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,8 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
     done = servetwin("explain", tmp_path, "r1")
     assert done.code == 2
     assert "not a readable run folder" in done.err
+
+
+def test_stamps_that_say_nothing_have_a_verdict_of_their_own() -> None:
+    unknown = replace(explanation(), parts_s={})
+    assert verdict(unknown) == "finished: its stamps do not say where its time went"
