@@ -29,7 +29,7 @@ from servetwin.sim.records.tasks import with_tasks
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.graphs.lanes import LaneSource
 from servetwin.workloads.graphs.task_graph import TaskGraph
-from servetwin.workloads.request import CANCELLED_BY_TEST, Request
+from servetwin.workloads.request import CANCELLED_BY_TEST
 from servetwin.workloads.trace import Trace
 
 __all__ = ["LoadOptions", "OnProgress", "Progress", "load_scenario", "run_load_test"]
@@ -77,13 +77,10 @@ def run_load_test(
         lanes = client.schedule.source if client and trace.lanes else None
         if client and isinstance(lanes, LaneSource):
             requests = with_tasks(requests, client.requests(), lanes, cached_answers=False)
-            stopped = "interrupted" if extra["delivered"]["interrupted"] else results[0].stopped
-            lanes.ended_early = lanes.ended_early or (stopped and f"the run was {stopped}")
-            extra["lanes"] = lanes.figures()
+            interrupted = "interrupted" if extra["delivered"]["interrupted"] else None
+            extra["lanes"] = _lane_figures(lanes, interrupted or results[0].stopped)
         elif options.follows(trace) and not options.concurrency:
-            graph = TaskGraph(trace, lambda request: request)
-            sent = _in_order_of_sending(trace, requests)
-            requests = with_tasks(requests, sent, graph, cached_answers=False)
+            requests = _with_tasks_of(trace, requests)
         run = Run(
             "loadtest",
             requests,
@@ -131,10 +128,19 @@ def _run_here(
         return run_fast(send_all())
 
 
-def _in_order_of_sending(trace: Trace, requests: pd.DataFrame) -> list[Request]:
+def _lane_figures(lanes: LaneSource[Any], stopped: str | None) -> dict[str, Any]:
+    """Return what became of the replays; a run that was ``stopped`` ended before its time."""
+    lanes.ended_early = lanes.ended_early or (stopped and f"the run was {stopped}")
+    return lanes.figures()
+
+
+def _with_tasks_of(trace: Trace, requests: pd.DataFrame) -> pd.DataFrame:
+    """Add the tasks of the requests, which were sent in the order of ``scheduled_s``."""
     by_id = {request.request_id: request for request in trace}
     names = requests.sort_values("scheduled_s", kind="stable")["request_id"]
-    return [by_id.pop(name) for name in names] + [*by_id.values()]
+    sent = [by_id.pop(name) for name in names] + [*by_id.values()]
+    graph = TaskGraph(trace, lambda request: request)
+    return with_tasks(requests, sent, graph, cached_answers=False)
 
 
 def _with_journal(journal: Journal, on_progress: OnProgress | None) -> OnProgress:
