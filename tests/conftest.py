@@ -11,7 +11,7 @@ busy machine is not an error.
 import gc
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "dashboard" if "/dashboard/" in file else file
 
     return SharedDashboard(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write lone surrogates of odd inputs as escapes: a report with one ends the whole run."""
+    report = yield
+    report.sections = [(name, _encodable(text)) for name, text in report.sections]
+    if report.failed and _encodable(written := str(report.longrepr)) != written:
+        report.longrepr = _encodable(written)
+    return report
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def pytest_collection_finish() -> None:
