@@ -65,7 +65,7 @@ lock: $(VENV)/.ready
 lowest: $(VENV)/.ready
 	$(BIN)/python -m pip install -q -c constraints.txt -e .[dev]
 	$(BIN)/uv venv -q --clear --python $(BIN)/python $(LOWEST_VENV)
-	$(BIN)/uv pip install -q --python $(LOWEST_VENV) --resolution lowest-direct -e .[app,engine,fast,ray,report,stream,test]
+	$(BIN)/uv pip install -q --python $(LOWEST_VENV) --resolution lowest-direct -e .[app,engine,fast,ray,report,test]
 	OMP_NUM_THREADS=1 $(LOWEST_VENV)/bin/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile -W default -m "not quiet" $(LOWEST_TESTS)
 
 # Has a locked version a known vulnerability? One of which nothing is known fails too; `AUDIT="-s osv"`

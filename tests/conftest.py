@@ -48,7 +48,6 @@ BEGUN_FIRST = (
     "tests/engine/",
     "tests/app/",
     "tests/loadtest/run/",
-    "tests/sim/long_runs/",
     "tests/sim/experiments/",
 )
 """The tests that take longest, so that none of them is left to one process at the end."""

@@ -169,15 +169,9 @@ def _sorted(requests: list[Request], notes: list[str]) -> list[Request]:
 
 def _warn_of_ties(requests: list[Request], notes: list[str], *, timed: bool) -> None:
     ties = sum(before.arrival_s == after.arrival_s for before, after in pairwise(requests))
-    if timed:
-        notes += tie_notes(ties, len(requests))
-
-
-def tie_notes(ties: int, requests: int) -> list[str]:
-    """Return a note where many requests have the stamp of the one before."""
-    if ties <= MANY_TIES * max(0, requests - 1):
-        return []
-    return [f"{ties / (requests - 1):.1%} of rows share the stamp of the row before"]
+    pairs = max(0, len(requests) - 1)
+    if timed and ties > MANY_TIES * pairs:
+        notes.append(f"{ties / pairs:.1%} of rows share the stamp of the row before")
 
 
 def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:

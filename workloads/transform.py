@@ -68,29 +68,18 @@ def scale_tokens(trace: Trace, prompt: float = 1.0, output: float = 1.0) -> Trac
 
 def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> Trace:
     """Keep the requests that arrive in [start_s, end_s) of the trace's time; start_s becomes 0."""
-    note = window_note(start_s, end_s)
-    inside = [r for r in trace if start_s <= r.arrival_s < end_s]
-    rebased = [replace(r, arrival_s=r.arrival_s - start_s) for r in inside]
-    return _with_only(trace, rebased, note)
-
-
-def window_note(start_s: float, end_s: float) -> str:
-    """Return the note of a window. Raises ``TraceError`` for one that holds no moment."""
     if not (0 <= start_s < end_s):
         raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
-    return f"window of {start_s:g} to {end_s:g} s"
+    inside = [r for r in trace if start_s <= r.arrival_s < end_s]
+    rebased = [replace(r, arrival_s=r.arrival_s - start_s) for r in inside]
+    return _with_only(trace, rebased, f"window of {start_s:g} to {end_s:g} s")
 
 
 def limit(trace: Trace, requests: int) -> Trace:
     """Keep the first ``requests`` requests."""
-    return _with_only(trace, trace.requests[:requests], limit_note(requests))
-
-
-def limit_note(requests: int) -> str:
-    """Return the note of a limit. Raises ``TraceError`` for one below 1."""
     if requests < 1:
         raise TraceError(f"a limit must be at least 1 request, not {requests}")
-    return f"first {counted(requests, 'request')}"
+    return _with_only(trace, trace.requests[:requests], f"first {counted(requests, 'request')}")
 
 
 def clip_context(trace: Trace, max_tokens: int) -> Trace:

@@ -1,4 +1,4 @@
-"""``servetwin replay``: simulate a trace under a policy; ``compare`` two; ``stream`` a long one."""
+"""``servetwin replay``: simulate a trace under a policy; ``compare`` two."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,16 +7,13 @@ from typer import Argument
 
 from servetwin.app.command import lasting_imports
 from servetwin.app.scenario.options.common import TRACE, PictureOptions
-from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
-from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
+from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import (
     KEPT,
-    STREAMED,
     ReplayOptions,
     RunOptions,
 )
-from servetwin.app.scenario.options.trace import TraceOptions
 
 OptionalTrace = Annotated[Path | None, TRACE]
 
@@ -57,20 +54,3 @@ def replay_compare(
         from servetwin.app.tasks.replay import Replay
     run = Replay.read(options, replayed, trace)
     run.compare((a, b), single.replications, plotted, picture.chart)
-
-
-@takes_options("--profile", "--model", "--gpu", "--batching", "--kv", "--replicas", "--out")
-def replay_stream(
-    servers: Deployment,
-    policy: PolicyOptions,
-    cluster: ClusterOptions,
-    part: Annotated[TraceOptions, FieldSubset(*STREAMED)],
-    replayed: ReplayOptions,
-    trace: OptionalTrace = None,
-) -> None:
-    """Simulate a TRACE as it is read: memory stays flat, quantiles are sketched."""
-    from servetwin.app.tasks.replay import Replay
-    from servetwin.app.tasks.replay_stream import replay_stream as simulate_stream
-
-    options = ScenarioOptions(servers, policy, cluster, part)
-    simulate_stream(Replay.read(options, replayed, trace))

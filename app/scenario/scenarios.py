@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
@@ -25,12 +25,9 @@ from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 
-if TYPE_CHECKING:
-    from servetwin.workloads.streams.streamed_trace import StreamedTrace
-
 
 def build_scenario(
-    trace: "Trace | StreamedTrace",
+    trace: Trace,
     servers: Servers,
     policy: PolicyOptions,
     cluster: ClusterOptions,
@@ -46,7 +43,7 @@ def build_scenario(
 
 
 def settled_scenario(
-    trace: "Trace | StreamedTrace",
+    trace: Trace,
     servers: Servers,
     policy: PolicyOptions,
     cluster: ClusterOptions,
@@ -102,7 +99,7 @@ def preset_cluster(preset: str | None) -> Mapping[str, Any]:
 
 
 def fitted(
-    servers: Servers, trace: "Trace | StreamedTrace", settings: Mapping[str, Any]
+    servers: Servers, trace: Trace, settings: Mapping[str, Any]
 ) -> tuple[Scenario, str | None]:
     """Return the scenario of servers under ``settings``, its model length that of ``fit_to_trace``.
 
@@ -118,7 +115,7 @@ def fitted(
 
 
 def fit_to_trace(
-    config: PolicyConfig, trace: "Trace | StreamedTrace", settings: Mapping[str, Any]
+    config: PolicyConfig, trace: Trace, settings: Mapping[str, Any]
 ) -> tuple[PolicyConfig, str | None]:
     """Raise the model length to the longest request, unless ``settings`` fix it.
 
@@ -135,16 +132,14 @@ def fit_to_trace(
     return replace(config, max_model_len=grown), note
 
 
-def prefix_note(config: PolicyConfig, trace: "Trace | StreamedTrace") -> str | None:
+def prefix_note(config: PolicyConfig, trace: Trace) -> str | None:
     """Return that a prefix cache cannot hit on a trace, or that the trace cannot tell, and why;
     None where it can or is off.
-
-    Of a streamed trace only the rows that are read are known.
     """
     from servetwin.workloads.statistics.statistics import why_no_hits
 
-    why = why_no_hits(trace) if config.prefix_cache and isinstance(trace, Trace) else None
-    if why is None or not isinstance(trace, Trace):
+    why = why_no_hits(trace) if config.prefix_cache else None
+    if why is None:
         return None
     if trace.has_prefix_ids:
         return f"the prefix cache cannot hit on this trace: {why}"
@@ -167,13 +162,13 @@ def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> Non
 
 
 def scenario_record(
-    trace: "Trace | StreamedTrace", scenario: Scenario, servers: Mapping[str, object], seed: int
+    trace: Trace, scenario: Scenario, servers: Mapping[str, object], seed: int
 ) -> dict[str, Any]:
     """Return what ``scenario.yaml`` needs to run it again; ``servers`` as the options name them."""
     return {
         "trace": trace.source,
         "notes": list(trace.notes),
-        **({"lanes": asdict(trace.lanes)} if isinstance(trace, Trace) and trace.lanes else {}),
+        **({"lanes": asdict(trace.lanes)} if trace.lanes else {}),
         **servers,
         "eager_preset": scenario.eager_preset,
         "policies": scenario.policies.as_dict(),
@@ -182,10 +177,10 @@ def scenario_record(
     }
 
 
-def idle_settings(scenario: Scenario, trace: "Trace | StreamedTrace") -> Iterator[str]:
-    """Yield a note for each; of a streamed trace only the rows that are read are known."""
+def idle_settings(scenario: Scenario, trace: Trace) -> Iterator[str]:
+    """Yield a note for each setting that changes nothing."""
     config, cluster = scenario.policies, scenario.cluster
-    alone = isinstance(trace, Trace) and all(request.samples <= 1 for request in trace)
+    alone = all(request.samples <= 1 for request in trace)
     if config.batching == "beam" and alone:
         yield (
             "batching: beam: every request of this trace wants one answer, so no beam forks; "

@@ -1,9 +1,9 @@
 """Replay a trace under a policy, or two policies beside each other, and print the figures."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -44,7 +44,6 @@ from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
-    from servetwin.workloads.streams.streamed_trace import StreamedTrace
 
 Intervals = dict[str, dict[str, float]]
 """The figures of an interval by metric."""
@@ -139,7 +138,7 @@ class Replay:
 
         return draw
 
-    def scenario(self, trace: "Trace | StreamedTrace", compared: str | None = None) -> Scenario:
+    def scenario(self, trace: Trace, compared: str | None = None) -> Scenario:
         """Return the scenario for a trace; ``compared`` policies win."""
         cluster = self.options.cluster
         scenario = build_scenario(trace, self.base(), self.policies(), cluster, compared)
@@ -227,7 +226,11 @@ class Replay:
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
             typer.echo(warning, err=True)
         lines = [
-            *head_lines(run.scenario, scenario, summary, error_lines(run.requests["error"])),
+            *scenario_lines(run.scenario["trace"], scenario, run.scenario),
+            *note_lines(run.scenario["notes"]),
+            counts_line(summary["requests"]),
+            *error_lines(run.requests["error"]),
+            "",
             *latency_table(summary, intervals),
             "",
             *steady_lines(summary["steady"]),
@@ -243,7 +246,8 @@ class Replay:
         elif not intervals:
             lines.append("no intervals (off, or the run is long): --replications 10")
         record = {**summary, "intervals": intervals, **run.scenario}
-        print_run(self.replayed.as_json, record, lines, folder)
+        kept = [f"run folder: {folder}"] if folder else []
+        print_result(self.replayed.as_json, record, [*lines, *kept])
 
     def _draw(
         self, plotted: "PictureFile", chart: RunChart | None, runs: Mapping[str, Run]
@@ -253,23 +257,3 @@ class Replay:
 
         named = [NamedRun(name, run) for name, run in runs.items()]
         typer.echo(draw_runs(plotted, chart, named, self.slo), err=self.replayed.as_json)
-
-
-def head_lines(
-    record: Mapping[str, Any], scenario: Scenario, summary: Mapping[str, Any], errors: Iterable[str]
-) -> list[str]:
-    """Return what was simulated and what became of the requests, above the latencies."""
-    return [
-        *scenario_lines(record["trace"], scenario, record),
-        *note_lines(record["notes"]),
-        counts_line(summary["requests"]),
-        *errors,
-        "",
-    ]
-
-
-def print_run(
-    as_json: bool, record: Mapping[str, Any], lines: list[str], folder: Path | None
-) -> None:
-    """Print the figures of a run, and where it is kept."""
-    print_result(as_json, record, [*lines, f"run folder: {folder}"] if folder else lines)

@@ -80,7 +80,6 @@ def simulate_cluster(
         requests = list(requests)
     source = _source(requests, pools, fail_fast) if closed_loop else None
     run_ahead = (decode or entrance).run_on_demand() if macro and source is None else None
-    recorder.settle = None if run_ahead is None else run_ahead.settle
 
     def run() -> None:
         if run_ahead is not None and decode is None:

@@ -62,15 +62,6 @@ class OnDemand:
                     continue
             heappop(due)
 
-    def settle(self, tick: int) -> None:
-        """Simulate all that happens before ``tick``, though no router reads loads."""
-        if self._is_read:
-            self.now = tick
-            self.catch_up()
-            return
-        for replica in self._replicas:
-            replica.catch_up(tick)
-
     def submit(self, place: int, seq: Sequence, horizon: int) -> Refusal | None:
         """Submit a sequence to a replica now; before ``horizon`` nothing else comes."""
         replica = self._replicas[place]

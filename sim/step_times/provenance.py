@@ -20,6 +20,7 @@ from math import inf
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from servetwin.policies.protocols import KVLayout
@@ -168,65 +169,52 @@ class RunProvenance:
         }
 
 
-class ProvenanceSum:
-    """The provenance of steps that are added piece by piece.
-
-    Entry i of ``sources`` is that of replica i; replicas of one source are taken together.
-    """
-
-    def __init__(self, sources: Sequence[Source]) -> None:
-        self._sources = {id(source): source for source in sources}
-        self._source_of_replica = np.array([id(source) for source in sources])
-        self._busy_s: defaultdict[Provenance, float] = defaultdict(float)
-        self._origin_s: defaultdict[Origin, float] = defaultdict(float)
-        self._extrapolated_s: defaultdict[Origin, float] = defaultdict(float)
-        self._farthest: dict[tuple[str, str], Excess] = {}
-
-    def add(self, steps: pd.DataFrame) -> None:
-        """Add rows of ``Run.steps``."""
-        farthest = self._farthest
-        owners = self._source_of_replica[steps["replica"].to_numpy()]
-        for owner, source in self._sources.items():
-            for excess in source.excesses(steps[owners == owner]):
-                key = excess.profile, excess.feature
-                farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
-        self._add_busy(steps)
-
-    def _add_busy(self, steps: pd.DataFrame) -> None:
-        """Add the busy time, replica by replica."""
-        ordered = steps.sort_values("replica", kind="stable")
-        shares = {owner: source.row_shares(ordered) for owner, source in self._sources.items()}
-        origins = {owner: source.row_origins(ordered) for owner, source in self._sources.items()}
-        lasted_s = (ordered["end_s"] - ordered["start_s"]).to_numpy(float)
-        numbers = ordered["replica"].to_numpy()
-        for replica in steps["replica"].unique().tolist():
-            begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
-            owner, spent_s = int(self._source_of_replica[replica]), lasted_s[begin:end]
-            for kind, parts in shares[owner].items():
-                self._busy_s[kind] += float(parts[begin:end] @ spent_s)
-            for origin, parts in origins[owner].items():
-                of_origin = parts[begin:end]
-                self._origin_s[origin] += float(of_origin @ spent_s)
-                if (beyond := shares[owner].get("extrapolated")) is not None:
-                    part_s = float((beyond[begin:end] * of_origin) @ spent_s)
-                    self._extrapolated_s[origin] += part_s
-
-    def provenance(self) -> RunProvenance:
-        """Return the provenance of all that was added."""
-        total_s = sum(self._busy_s.values())
-        return RunProvenance(
-            _shares(self._busy_s, total_s),
-            list(self._farthest.values()),
-            _shares(self._origin_s, total_s),
-            _shares(self._extrapolated_s, total_s),
-        )
-
-
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
-    """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i."""
-    total = ProvenanceSum(sources)
-    total.add(steps)
-    return total.provenance()
+    """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i.
+
+    Replicas of one source are taken together.
+    """
+    by_id = {id(source): source for source in sources}
+    source_of_replica = np.array([id(source) for source in sources])
+    owners = source_of_replica[steps["replica"].to_numpy()]
+    farthest: dict[tuple[str, str], Excess] = {}
+    for owner, source in by_id.items():
+        for excess in source.excesses(steps[owners == owner]):
+            key = excess.profile, excess.feature
+            farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
+    busy_s, origin_s, extrapolated_s = _busy_s(steps, by_id, source_of_replica)
+    total_s = sum(busy_s.values())
+    return RunProvenance(
+        _shares(busy_s, total_s),
+        list(farthest.values()),
+        _shares(origin_s, total_s),
+        _shares(extrapolated_s, total_s),
+    )
+
+
+def _busy_s(
+    steps: pd.DataFrame, sources: Mapping[int, Source], source_of_replica: npt.NDArray[Any]
+) -> tuple[Mapping[Provenance, float], Mapping[Origin, float], Mapping[Origin, float]]:
+    """Return the busy time by kind, by origin and its extrapolated part, replica by replica."""
+    busy_s: defaultdict[Provenance, float] = defaultdict(float)
+    origin_s: defaultdict[Origin, float] = defaultdict(float)
+    extrapolated_s: defaultdict[Origin, float] = defaultdict(float)
+    ordered = steps.sort_values("replica", kind="stable")
+    shares = {owner: source.row_shares(ordered) for owner, source in sources.items()}
+    origins = {owner: source.row_origins(ordered) for owner, source in sources.items()}
+    lasted_s = (ordered["end_s"] - ordered["start_s"]).to_numpy(float)
+    numbers = ordered["replica"].to_numpy()
+    for replica in steps["replica"].unique().tolist():
+        begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
+        owner, spent_s = int(source_of_replica[replica]), lasted_s[begin:end]
+        for kind, parts in shares[owner].items():
+            busy_s[kind] += float(parts[begin:end] @ spent_s)
+        for origin, parts in origins[owner].items():
+            of_origin = parts[begin:end]
+            origin_s[origin] += float(of_origin @ spent_s)
+            if (beyond := shares[owner].get("extrapolated")) is not None:
+                extrapolated_s[origin] += float((beyond[begin:end] * of_origin) @ spent_s)
+    return busy_s, origin_s, extrapolated_s
 
 
 _Key = TypeVar("_Key")

@@ -39,7 +39,7 @@ USABLE = {
 """Scenarios of defaults, and lines that are headers."""
 AFTER_THE_SERVER = {"--baseline", "--against"}
 """Are read when the server has answered; ``compare`` and ``report`` read the same folders."""
-READ_OTHERWISE = {("replay stream", "trace"), ("workload stats", "trace")}
+READ_OTHERWISE = {("workload stats", "trace")}
 """Files that a command reads by other code than the commands with the same option."""
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import compiled, streams
+from tests.benchmarks import compiled
 from tests.benchmarks.simulator import (
     CASES,
     HEADER,
@@ -76,12 +76,3 @@ def test_cost_by_size_and_peak_memory(requests: int, benchmark: Any, report: Rep
     benchmark.extra_info.update(figures)
     report(SIZE_HEADER, size_line(figures))
     assert figures["finished"] == requests
-
-
-@pytest.mark.timeout(3600)
-def test_ten_million_requests_stay_below_400_mb(benchmark: Any, report: Report) -> None:
-    figures = benchmark.pedantic(streams.measure, args=(streams.REQUESTS,), rounds=1)
-    benchmark.extra_info.update(figures)
-    report(streams.HEADER, streams.line(figures))
-    assert figures["requests"] == streams.REQUESTS
-    assert figures["peak_bytes"] < 400_000_000

@@ -22,6 +22,5 @@ def test_every_command_that_ends_soon_is_tried() -> None:
         "serve", "dashboard", "demo", "selftest", "verify", "calibrate", "techniques",
         "techniques list", "techniques intensity", "techniques formats", "list models",
         "list profiles", "list presets", "list policies", "workload named", "replay compare",
-        "replay stream",
     }  # fmt: skip
     assert set(commands().commands) == set(COMMANDS) | others

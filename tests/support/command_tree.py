@@ -17,7 +17,6 @@ SOME = ("--limit", 5)
 USUAL: dict[str, tuple[object, ...]] = {
     "replay": (SAMPLE, *SERVER, *SOME, "--replications", 0),
     "replay compare": ("static", "vllm-v1", SAMPLE, *SERVER, *SOME, "--replications", 0),
-    "replay stream": (SAMPLE, *SERVER),  # all: five requests would be read of a file that is cut
     "capacity": (SAMPLE, *SERVER, *SOME, "--slo", "ttft=1s", "--replications", 0),
     "plan": (SAMPLE, *SOME, "--model", "qwen3-8b", "--slo", "ttft=1s", "--processes", 1),
     "sweep": (SAMPLE, *SERVER, *SOME, "--slo", "ttft=1s", "--processes", 1),

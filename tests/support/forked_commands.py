@@ -46,7 +46,6 @@ IMPORTS = (
     "servetwin.policies.schedulers.static", "servetwin.policies.schedulers.unified",
     "servetwin.workloads.generators.modulated", "servetwin.workloads.readers.mooncake",
     "servetwin.workloads.readers.published_jsonl", "servetwin.workloads.readers.tracelab",
-    "servetwin.workloads.streams.blocks",
 )  # fmt: skip
 """What most commands import when they need it."""
 

@@ -141,16 +141,15 @@ def _take_header(rows: Rows) -> dict[str, Any] | None:
 class RecordReader:
     """Takes the header of a file, then turns records into requests.
 
-    It remembers the unknown fields it has seen, and the ids, if they have to be ``unique``.
+    It remembers the unknown fields it has seen, and the ids.
     """
 
-    def __init__(self, rows: Rows, unique: bool = True) -> None:
+    def __init__(self, rows: Rows) -> None:
         header = _take_header(rows)
         self.header = header or {}
         self.first_line = 1 if header is None else 2
         self.source = self.header.get("source", rows.source)
         self._header_columns = rows.header_columns
-        self._unique = unique
         self._seen: set[str] = set()
         self._unknown: set[str] = set()
 
@@ -162,8 +161,7 @@ class RecordReader:
         if parent := fields.pop("parent_id", None):
             fields["parent_ids"] = (parent, *fields.get("parent_ids", ()))
         _check_together(fields)
-        if self._unique:
-            self._require_new(fields["request_id"])
+        self._require_new(fields["request_id"])
         self._unknown.update(record.keys() - _FIELDS.keys())
         return line, Request(**fields, headers=request_headers(whole, self._header_columns))
 

@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.answers import What
 
-STREAMED = (
-    "reader", "max_bad_rows", "start_s", "end_s", "limit", "rate_scale", "rate_per_s",
-)  # fmt: skip
-"""What a stream takes of ``TraceOptions``; the others need the whole trace."""
 KEPT = ("scenario", "seed", "full_check", "out", "overwriting", "as_json")
 """The options of a replay that hold for a comparison too."""
 Replications = Annotated[int | None, Option(min=0, max=MOST_REPLICATIONS)]
