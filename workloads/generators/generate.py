@@ -1,6 +1,9 @@
 """Seeded synthetic traces of independent requests, and what generators share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +18,7 @@ from servetwin.workloads.generators.arrivals import (
 from servetwin.workloads.generators.lengths import LengthDistribution, TokenLaw
 from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.readers.prompt_records import NO_TIMES
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import requests_of
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -57,14 +60,11 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
     arrivals_s = arrival_times_s(spec.arrivals, spec.requests, arrivals_rng)
     prompts, outputs = spec.lengths.sample(spec.requests, lengths_rng)
     prefixes = spec.prefixes
-    ids = prefixes.block_ids(prompts, prefixes_rng) if prefixes else [()] * len(prompts)
-    block_tokens = prefixes.block_tokens if prefixes else None
-    rows = zip(arrivals_s.tolist(), prompts.tolist(), outputs.tolist(), ids, strict=True)
-    requests = tuple(
-        Request(f"{SOURCE}:{row}", *fields, block_tokens=block_tokens)
-        for row, fields in enumerate(rows, 1)
-    )
-    return Trace(requests, SOURCE, notes=(f"{spec.describe()}; seed {seed}",))
+    names = (f"{SOURCE}:{row}" for row in range(1, spec.requests + 1))
+    columns: list[Iterable[Any]] = [names, arrivals_s.tolist(), prompts.tolist(), outputs.tolist()]
+    if prefixes:
+        columns += [prefixes.block_ids(prompts, prefixes_rng), repeat(prefixes.block_tokens)]
+    return Trace(tuple(requests_of(columns)), SOURCE, notes=(f"{spec.describe()}; seed {seed}",))
 
 
 def require_possible(requests: int) -> None:
