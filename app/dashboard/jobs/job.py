@@ -1,6 +1,7 @@
 """Long work on processes that all users share; each job belongs to the session of one user.
 
-A job has at most as many items under way as there are processes, so that jobs take turns. An item
+A job has at most as many items under way as there are processes, so that jobs take turns; searches
+have processes of their own, for one of them lasts longer than a page should wait. An item
 whose process is killed is begun again in a process of its own, in which no other item can be the
 cause of its end.
 """
@@ -17,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import streamlit as st
 
-from servetwin.app.dashboard.jobs.process_pool import Stopped, shared_pool
+from servetwin.app.dashboard.jobs.process_pool import Stopped, Work, shared_pool
 from servetwin.app.dashboard.jobs.shared_results import RESULTS
 from servetwin.app.dashboard.widgets import draw_every, end_if_stale
 from servetwin.sim.experiments.parallel_map import TRIES, LostItems, numbered
@@ -43,10 +44,11 @@ class Job(Generic[Item, Result]):
         items: Sequence[Item],
         note: Any = None,
         keys: Sequence[Hashable] = (),
+        work: Work = "figures",
     ) -> None:
         self.note = note
         self.items = items
-        self._feed = _Feed(function, items, keys)
+        self._feed = _Feed(function, items, keys, work)
         weakref.finalize(self, self._feed.stop)
         self._feed.go_on()
 
@@ -81,6 +83,7 @@ def start_job(
     items: Sequence[Item],
     note: Any = None,
     keys: Sequence[Hashable] = (),
+    work: Work = "figures",
 ) -> "Job[Item, Result]":
     """Begin this session's job ``name``; a running job of that name is stopped first.
 
@@ -88,7 +91,7 @@ def start_job(
     """
     if before := find_job(name):
         before.stop()
-    job = Job(function, items, note, keys)
+    job = Job(function, items, note, keys, work)
     _jobs()[name] = job
     return job
 
@@ -181,7 +184,11 @@ class _Feed:
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], items: Sequence[Any], keys: Sequence[Hashable]
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        keys: Sequence[Hashable],
+        work: Work,
     ) -> None:
         self._keys = _named(function, dict(enumerate(keys)))
         self.results: dict[int, Any] = RESULTS.of(self._keys)
@@ -192,7 +199,7 @@ class _Feed:
         self._waiting = [each for each in enumerate(items) if each[0] not in self.results][::-1]
         self._deaths = Counter[int]()
         self._lock = RLock()
-        self._pool = shared_pool()
+        self._pool = shared_pool(work)
         self._flag = self._pool.free_flag()
 
     @property

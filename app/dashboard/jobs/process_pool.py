@@ -17,21 +17,24 @@ from itertools import count
 from multiprocessing.context import SpawnContext, SpawnProcess
 from threading import Lock
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from servetwin.sim.experiments.parallel_map import end_with_parent
 
 _FLAGS = 1024
 """Most jobs at a time; one more would share the flag of the oldest."""
 _LOOK_EVERY_S = 0.1
-_NICENESS = 5
-"""First answers, which the dashboard's own process computes, come before long work."""
+Work = Literal["figures", "search"]
+"""What a page waits for; or searches of many simulations, which must not hold that up."""
+_NICENESS: dict[Work, int] = {"figures": 5, "search": 10}
+"""First answers, which the dashboard's own process computes, come before both."""
 
 
 class Pool:
-    """The processes, and the flags by which their work is stopped."""
+    """The processes of one kind of work, and the flags by which it is stopped."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: Work) -> None:
+        self._niceness = _NICENESS[work]
         self.processes = max(1, (os.cpu_count() or 2) - 1)
         self.flags = _Context().RawArray("b", _FLAGS)
         self._numbers = count()
@@ -63,7 +66,7 @@ class Pool:
         return future
 
     def _begun(self, processes: int) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(processes, _Context(), _begin, (self.flags,))
+        return ProcessPoolExecutor(processes, _Context(), _begin, (self.flags, self._niceness))
 
     def _renew_if_broken(self, executor: ProcessPoolExecutor, future: "Future[Any]") -> None:
         """Replace the processes before the job learns of the death: it may submit at once."""
@@ -76,17 +79,17 @@ class Pool:
                 self._executor = self._begun(self.processes)
 
 
-_pools: list[Pool] = []
-"""The pool of this dashboard, once there is one."""
+_pools: dict[Work, Pool] = {}
+"""The pools of this dashboard that there are so far."""
 _starting = Lock()
 
 
-def shared_pool() -> Pool:
-    """Return the pool of this dashboard, started on the first call."""
+def shared_pool(work: Work = "figures") -> Pool:
+    """Return the pool of this dashboard for a kind of work, started on the first call."""
     with _starting:
-        if not _pools:
-            _pools.append(Pool())
-        return _pools[0]
+        if work not in _pools:
+            _pools[work] = Pool(work)
+        return _pools[work]
 
 
 class _Process(SpawnProcess):
@@ -121,10 +124,10 @@ _flags: Any = None
 """In a process: the flags of the jobs."""
 
 
-def _begin(flags: Any) -> None:
+def _begin(flags: Any, niceness: int) -> None:
     global _flags
     _flags = flags
-    os.nice(_NICENESS)
+    os.nice(niceness)
     end_with_parent()
 
 

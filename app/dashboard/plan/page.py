@@ -126,7 +126,7 @@ def _start(
     ]
     files = result_keys([item.file for item in items])
     keys = [f"{s.query.key()} {s.number} {key}" for s, key in zip(items, files, strict=True)]
-    return start_job(name, run_search, items, plan, keys)
+    return start_job(name, run_search, items, plan, keys, "search")
 
 
 def _is_unfinished(job: "Job[Search, object]") -> bool:

@@ -68,7 +68,7 @@ def offer_fit(source: str, scenario: ScenarioFile | None) -> None:
 
 
 def _begin(table: MeasuredTable) -> None:
-    start_job(_JOB, fit_server, [table])
+    start_job(_JOB, fit_server, [table], work="search")
 
 
 def _draw(job: "Job[MeasuredTable, FittedServer]") -> None:

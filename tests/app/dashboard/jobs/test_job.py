@@ -43,6 +43,15 @@ def test_stop_ends_what_runs_and_begins_nothing_more() -> None:
     assert ended(Job(int, ["1"])).results == {0: 1}  # the processes are there for others
 
 
+def test_figures_come_while_a_search_computes() -> None:
+    """The item of a search lasts as long as it likes: what a page waits for goes on beside it."""
+    search: Job[Any, Any] = Job(time.sleep, [600.0] * 64, work="search")
+    assert ended(Job(int, ["7"])).results == {0: 7}
+    assert (search.is_running, search.results) == (True, {})
+    search.stop()
+    ended(search)
+
+
 def test_a_failure_is_the_jobs_own() -> None:
     job = ended(Job(int, ["1", "one"]))
     assert job.results == {0: 1}
