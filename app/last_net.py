@@ -9,9 +9,12 @@ OUR_FAULT = 70
 """Exit code of an error that nobody foresaw (EX_SOFTWARE of sysexits.h)."""
 
 
+_NO_MEMORY = ("failed to map segment", "launch worker thread", "start new thread")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory was missing: for an object, or for the code of a library."""
-    return isinstance(error, MemoryError) or "failed to map segment" in str(error)
+    """Return whether memory was missing: for an object, a thread, or the code of a library."""
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
 
 
 def last_words(error: Exception, arguments: Sequence[str], version: str) -> tuple[str, int]:

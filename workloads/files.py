@@ -7,10 +7,10 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.yaml_text import load_yaml
@@ -202,11 +202,48 @@ def write_whole(path: Path, text: str) -> None:
     data = text.encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        draft.write_bytes(data)
-        draft.replace(path)
+        with Drafts() as drafts:
+            drafts.of(path).write_bytes(data)
     except OSError as error:
         raise TraceError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        draft.unlink(missing_ok=True)
+
+
+class Drafts:
+    """Temporary names for files, each beside its place; all get their own when a block ends well.
+
+    After an error none does, and what was written is removed.
+    """
+
+    def __init__(self) -> None:
+        self._drafts: dict[Path, Path] = {}
+
+    def of(self, path: Path) -> Path:
+        """Return where to write what becomes ``path``; of a device or a folder, itself."""
+        if path.exists() and not path.is_file():
+            return path
+        self._drafts[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        return self._drafts[path]
+
+    def place(self) -> None:
+        """Give the files their names."""
+        for path, draft in self._drafts.items():
+            draft.replace(path)
+        self._drafts.clear()
+
+    def drop(self) -> None:
+        """Remove what has no name yet."""
+        for draft in self._drafts.values():
+            with suppress(OSError):
+                draft.unlink()
+        self._drafts.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                self.place()
+        finally:
+            self.drop()

@@ -10,6 +10,7 @@ import pandas as pd
 import typer
 
 from servetwin.app.command import print_result
+from servetwin.app.last_net import is_out_of_memory
 from servetwin.app.reports.level_sweep import sweep_lines
 from servetwin.app.reports.load_test import LoadVerdict
 from servetwin.app.reports.report_folders import REPORT, find_runs, find_sweeps, unsaved_runs
@@ -46,8 +47,10 @@ def keep_reports(
         for folder in unsaved_runs(folders):  # of a level that was cut short
             _keep_ended(folder)
         write_html(folders, limits, folders[0] / "report.html")
-    except RunError as error:
-        typer.echo(f"servetwin: no report.html: {error}", err=True)
+    except Exception as error:
+        if not (isinstance(error, RunError) or is_out_of_memory(error)):
+            raise
+        typer.echo(f"servetwin: no report.html: {str(error) or 'out of memory'}", err=True)
 
 
 def _keep_ended(folder: Path) -> None:

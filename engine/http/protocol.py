@@ -3,12 +3,14 @@ asks for, checked against the model.
 
 Unknown fields are ignored, as OpenAI-compatible servers do; a null means that the field is absent.
 Fields that would change the answer and are not implemented must have the value that changes
-nothing. Validation ends at the first item of a list that is wrong: a body may hold a million.
+nothing. What no request of the model needs is refused by its number of values, before they are
+decoded; validation ends at the first item of a list that is wrong.
 """
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
@@ -29,6 +31,13 @@ from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
+MAX_PROMPTS = 128
+"""Prompts in one request."""
+MAX_CHOICES = 1024
+"""Answers to one request."""
+OTHER_VALUES = 10_000
+"""The most values of a body beside its prompts."""
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 class StreamOptions(JsonObject):
@@ -40,6 +49,9 @@ class StreamOptions(JsonObject):
 class GenerationBody(SamplingFields, ABC):
     """What completions and chat completions have in common."""
 
+    numbers_per_token: ClassVar[int] = 0
+    texts_per_token: ClassVar[int] = 0
+    """The most values that a body has for each token that fits the model."""
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -64,6 +76,7 @@ class GenerationBody(SamplingFields, ABC):
 class CompletionBody(GenerationBody):
     """Body of ``POST /v1/completions``."""
 
+    numbers_per_token = MAX_PROMPTS
     prompt: (
         str
         | TokenIds
@@ -134,6 +147,7 @@ class ChatMessage(JsonObject):
 class ChatBody(GenerationBody):
     """Body of ``POST /v1/chat/completions``."""
 
+    texts_per_token = 8  # {"role": "user", "content": "x"} has five
     messages: Annotated[list[ChatMessage], Field(fail_fast=True)] = Field(min_length=1)
     tools: Annotated[list[dict[str, Any]], Field(fail_fast=True)] = Field([])
     """In the prompt as the template words them; calls come back as the text of the answer."""
@@ -198,6 +212,23 @@ def parse_body(kind: type[BodyT], raw: bytes | bytearray) -> BodyT:
         raise wrong_field(param, message) from None
 
 
+def _check_counts(kind: type[GenerationBody], raw: bytes | bytearray, longest_tokens: int) -> None:
+    """Raise ``ApiError`` (400) for more values than a request of the model has; decode none."""
+    if len(raw) <= OTHER_VALUES:
+        return
+    bare, strings = _STRING.subn(b"", raw)
+    texts = strings + bare.count(b"[") + bare.count(b"{")
+    most_texts = OTHER_VALUES + kind.texts_per_token * longest_tokens
+    most_values = most_texts + kind.numbers_per_token * longest_tokens
+    for count, most, what in (
+        (texts, most_texts, "strings, lists and objects"),
+        (bare.count(b","), most_values, "values"),
+    ):
+        if count > most:
+            message = f"the body has {count} {what}; this model takes at most {most}"
+            raise ApiError(400, message, code="too_many_values")
+
+
 def _fields(raw: bytes | bytearray) -> dict[str, Any]:
     try:
         body = from_json(raw)
@@ -221,13 +252,6 @@ def _check_ids(ids: list[int], vocab_size: int, field: str = "prompt") -> None:
     if not ids:
         raise wrong_field(field, "is empty")
     check_tokens(field, ids, vocab_size)
-
-
-MAX_PROMPTS = 128
-"""Prompts in one request."""
-
-MAX_CHOICES = 1024
-"""Answers to one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +286,7 @@ def read_request(
     kind: type[GenerationBody], raw: bytes | bytearray, limits: ModelLimits
 ) -> GenerationRequest:
     """Return what a body asks for. Raises ``ApiError`` that names the first field that is wrong."""
+    _check_counts(kind, raw, limits.longest_tokens)
     body = parse_body(kind, raw)
     model = limits.model if body.model is None else body.model
     served = (limits.model, *limits.adapters)

@@ -157,7 +157,8 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
     frame = watch.frame(zero_ns)
     data = None if frame.empty else frame.to_parquet(index=False)
     # The old file goes first: it would pass for one of the new run.
-    for lost in write_files(folder, [(FILE_NAME, None), (FILE_NAME, data)]):
+    write_files(folder, [(FILE_NAME, None)])
+    for lost in write_files(folder, [(FILE_NAME, data)]):
         raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
     if frame.empty:
         return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"

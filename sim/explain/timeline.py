@@ -15,6 +15,7 @@ import pandas as pd
 
 from servetwin.sim.explain.spans import RequestSpans, StepRows
 from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.files import Drafts
 
 Event = dict[str, Any]
 
@@ -42,7 +43,7 @@ def write_trace(path: Path, events: Iterator[Event]) -> int:
     encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     count = 0
     try:
-        with path.open("w") as file:
+        with Drafts() as drafts, drafts.of(path).open("w") as file:
             for count, event in enumerate(events, start=1):
                 file.write(("[\n" if count == 1 else ",\n") + encode(event))
             file.write("\n]\n" if count else "[]\n")

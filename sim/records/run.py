@@ -22,7 +22,7 @@ from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, SLO, summarize
 from servetwin.sim.records.tasks import task_figures
 from servetwin.workloads.errors import ServetwinError
-from servetwin.workloads.files import mapping_in
+from servetwin.workloads.files import Drafts, mapping_in
 from servetwin.workloads.program.package import own_version
 
 SUMMARY = "summary.json"
@@ -65,21 +65,28 @@ def within(subfolder: str, files: Files) -> Files:
 
 
 def write_files(folder: Path, files: Files) -> list[Unwritten]:
-    """Write what fits into ``folder``, created if missing; return what could not be written."""
-    unwritten: list[Unwritten] = []
-    for name, data in files:
-        if Path(name).name == SUMMARY and _lacks_any(Path(name).parent, unwritten):
-            continue
-        try:
-            _write_whole(folder / name, data)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            unwritten.append(Unwritten(name, len(data or b""), reason))
+    """Write all files into ``folder``, created if missing, or none; return what was not written."""
+    unwritten, removed = list[Unwritten](), list[Path]()
+    with Drafts() as drafts:
+        for name, data in files:
+            if data is None:
+                removed.append(folder / name)
+                continue
+            try:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                drafts.of(folder / name).write_bytes(data)
+            except OSError as error:
+                unwritten.append(Unwritten(name, len(data), error.strerror or str(error)))
+        if unwritten:
+            drafts.drop()
+        for path in () if unwritten else removed:
+            with suppress(OSError):  # If it cannot be removed, nothing else can be placed either.
+                path.unlink()
     return unwritten
 
 
 def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
-    """Write into a new folder of the temporary directory.
+    """Write what fits into a new folder of the temporary directory.
 
     Return the folder (None if nothing could be written) and what could not be written.
     """
@@ -87,7 +94,10 @@ def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
         folder = Path(tempfile.mkdtemp(prefix="servetwin-run-"))
     except OSError:
         return None, []
-    unwritten = write_files(folder, files)
+    unwritten: list[Unwritten] = []
+    for name, data in files:
+        if Path(name).name != SUMMARY or not _lacks_any(Path(name).parent, unwritten):
+            unwritten += write_files(folder, [(name, data)])
     if any(path.is_file() for path in folder.rglob("*")):
         return folder, unwritten
     shutil.rmtree(folder)
@@ -96,21 +106,6 @@ def write_elsewhere(files: Files) -> tuple[Path | None, list[Unwritten]]:
 
 def _lacks_any(folder: Path, unwritten: Iterable[Unwritten]) -> bool:
     return any(Path(file.name).parent == folder for file in unwritten)
-
-
-def _write_whole(path: Path, data: bytes | None) -> None:
-    if data is None:
-        with suppress(OSError):  # If it cannot be removed, nothing else can be written either.
-            path.unlink()
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_bytes(data)
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def requests_csv(requests: pd.DataFrame) -> bytes:

@@ -31,7 +31,7 @@ from servetwin.sim.step_times.step_time import (
     StepTime,
 )
 from servetwin.workloads.errors import PolicyError, ProfileError, did_you_mean
-from servetwin.workloads.files import document
+from servetwin.workloads.files import Drafts, document
 
 Seconds = Annotated[float, Field(le=1e6)]
 """The seconds of a feature; times far beyond a million could not be counted in units."""
@@ -266,7 +266,8 @@ class Profile(_StrictModel):
         """Write the profile as JSON. Raises ``ProfileError`` if that is not possible."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(self.as_json())
+            with Drafts() as drafts:
+                drafts.of(path).write_text(self.as_json())
         except OSError as error:
             raise ProfileError(f"{path}: the profile cannot be written ({error})") from error
 

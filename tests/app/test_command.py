@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app import cli
 from servetwin.app.cli import COMMANDS
-from servetwin.app.last_net import OUR_FAULT, last_words
+from servetwin.app.last_net import OUR_FAULT, is_out_of_memory, last_words
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.app.words import METRICS
 from servetwin.policies.registry import SCHEDULERS
@@ -166,6 +166,20 @@ def test_a_full_disk_takes_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
     line, code = last_words(raised(KeyError("x")), (), "servetwin 1")
     assert (line, code) == ("an error of servetwin itself (KeyError)", OUR_FAULT)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (MemoryError(), True),
+        (ImportError("lib.so: failed to map segment from shared object"), True),
+        (RuntimeError("can't start new thread"), True),
+        (OSError("Failed to launch worker thread: Resource temporarily unavailable"), True),
+        (RuntimeError("a step started a new pass"), False),
+    ],
+)
+def test_memory_is_out_for_objects_threads_and_libraries(error: Exception, expected: bool) -> None:
+    assert is_out_of_memory(error) is expected
 
 
 def test_words_are_defined_for_every_metric() -> None:

@@ -20,6 +20,7 @@ from servetwin.sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Ro
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import machine_facts
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.files import Drafts
 from servetwin.workloads.trace import Trace
 
 SWEEP, RATE = "sweep", "rate_per_s"
@@ -105,12 +106,10 @@ class SweepFile:
 
     def _write(self, path: Path) -> None:
         """Write all rows in their order, in the place of what is there."""
-        part = path.with_name(f".{path.name}.part")
         try:
-            self.frame().to_csv(part, index=False)
-            os.replace(part, path)
+            with Drafts() as drafts:
+                self.frame().to_csv(drafts.of(path), index=False)
         except OSError as error:
-            part.unlink(missing_ok=True)
             raise _unwritten(path, error) from error
 
     def _kept(self, path: Path, overwrite: bool) -> Sequence[Row]:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import typer
 
-from servetwin.app.tasks.report import write_html
+from servetwin.app.tasks.report import keep_reports, write_html
 from servetwin.app.tasks.verify import finish
 from servetwin.app.verdict.verification import Verification
 from servetwin.app.verdict.verifier import require_complete
@@ -178,10 +178,27 @@ def test_a_summary_speaks_for_its_own_folder_only(tmp_path: Path, temporary: Pat
         for file in within(name, [("requests.parquet", bytes(size)), ("summary.json", b"{}")])
     ]
     with files_at_most(100):
-        lost = write_files(tmp_path / "runs", files)
-    there = {str(path.relative_to(tmp_path / "runs")) for path in tmp_path.glob("runs/*/*")}
+        folder, lost = write_elsewhere(files)
+        assert write_files(tmp_path / "runs", files) == lost
+    assert folder is not None
+    there = {str(path.relative_to(folder)) for path in folder.glob("*/*")}
     assert there == {"b/requests.parquet", "b/summary.json"}
+    assert not list(tmp_path.glob("runs/*/*"))
     assert [(file.name, file.size_bytes) for file in lost] == [("a/requests.parquet", 1000)]
     with files_at_most(0):
         assert write_elsewhere(files[:1]) == (None, lost)
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.iterdir()) == [folder]
+
+
+def test_a_report_page_without_memory_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_thread(*given: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("servetwin.app.tasks.report.write_html", no_thread)
+    run = load_test()
+    run.save(tmp_path / "run")
+    keep_reports([tmp_path / "run"], {}, run.requests, None)
+    assert capsys.readouterr().err == "servetwin: no report.html: can't start new thread\n"
+    assert (tmp_path / "run" / "report.json").exists()

@@ -15,16 +15,32 @@ def test_files_are_written_and_those_without_content_removed(tmp_path: Path) -> 
     assert [str(path.relative_to(folder)) for path in folder.rglob("*")] == ["b", "b/c.txt"]
 
 
-def test_a_summary_is_not_written_where_another_file_of_its_folder_is_missing(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "requests").mkdir()  # a folder where the file should be
-    files = [("a/requests", b"1234"), ("a/summary.json", b"{}"), ("b/summary.json", b"{}")]
+def test_no_file_is_placed_or_removed_where_one_of_them_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "a" / "requests").mkdir(parents=True)  # a folder where the file should be
+    (tmp_path / "old").write_bytes(b"1")
+    files = [("old", None), ("b/one", b"1"), ("a/requests", b"1234"), ("a/summary.json", b"{}")]
     (unwritten,) = write_files(tmp_path, files)
     assert (unwritten.name, unwritten.size_bytes) == ("a/requests", 4)
-    assert not (tmp_path / "a" / "summary.json").exists()
-    assert (tmp_path / "b" / "summary.json").read_bytes() == b"{}"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["old"]
+
+
+def test_a_file_that_is_removed_and_written_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"1")
+    assert write_files(tmp_path, [("a", None), ("a", b"2")]) == []
+    assert (tmp_path / "a").read_bytes() == b"2"
+
+
+def test_a_summary_elsewhere_stands_only_beside_all_files_of_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    long = f"a/{'x' * 300}"
+    files = [(long, b"1234"), ("a/summary.json", b"{}"), ("b/summary.json", b"{}")]
+    folder, (unwritten,) = write_elsewhere(files)
+    assert folder is not None
+    assert unwritten.name == long
+    assert not (folder / "a" / "summary.json").exists()
+    assert (folder / "b" / "summary.json").read_bytes() == b"{}"
 
 
 def test_no_draft_is_left_of_a_file_that_could_not_be_written(tmp_path: Path) -> None:
