@@ -170,7 +170,7 @@ def test_the_longest_that_fits_is_answered(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b'{"prompt": "\xff"}', b"[]", b"7", b"[" * 100_000, b"null"]
+    "content", [b"", b"{", b'{"prompt": "\xff"}', b"[]", b"7", b"[" * 10_000, b"null"]
 )
 def test_a_body_that_is_no_json_object(server: LiveServer, content: bytes) -> None:
     response = server.client.post(COMPLETIONS, content=content)
