@@ -1,9 +1,11 @@
 """End long commands at random moments: ``python -m tests.fuzz.ended_commands --each 20``.
 
-Every command is ended by SIGKILL, SIGINT and SIGTERM. After that no file under a final name may be
-torn: JSON, YAML, Parquet, CSV and traces can be read, ``report`` either reads a run folder, which
-then says that it was cut off unless the command had ended, or refuses it in one line. Nothing but
-the last lines of an interrupted command, and no traceback, is written.
+A command that calibrates waits more than it works: it is ended a random delay after one of its
+lines of progress, any other one after a random time of its processors. The signals are SIGKILL,
+SIGINT and SIGTERM. After that no file under a final name may be torn: JSON, YAML, Parquet, CSV and
+traces can be read, ``report`` either reads a run folder, which then says that it was cut off unless
+the command had ended, or refuses it in one line. Nothing but the last lines of an interrupted
+command, and no traceback, is written.
 """
 
 import argparse
@@ -19,6 +21,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,15 +38,19 @@ COMMANDS: Mapping[str, str] = {
     "capacity": "capacity {short} --profile llama-3-8b-h100 --slo ttft=500ms",
     "plan": "plan {short} --model llama-3-8b --slo ttft=500ms --processes 2 --out {out}/manifests",
     "loadtest": "loadtest {url} --trace {short} --limit 200 --rate 20 --out {out}/load",
-    "verify": "verify --trace {short} --url {url} --out {out}/verify --limit 40",
-    "calibrate": "calibrate --url {url} --out {out}/profile.json",
+    "verify": "verify --trace {short} --url {url} --out {out}/verify --limit 20 --repeats 2 "
+    "--max-requests 60 --utilisation 0.5",
+    "calibrate": "calibrate --url {url} --out {out}/profile.json --rounds 1 --max-requests 60",
 }
 """Long commands; each writes in ``out`` alone."""
 SPANS_S: Mapping[str, float] = {
-    "generate": 5, "replay": 7, "sweep": 6, "capacity": 8, "plan": 8, "loadtest": 4, "verify": 22,
-    "calibrate": 14,
+    "generate": 5, "replay": 7, "sweep": 6, "capacity": 8, "plan": 8, "loadtest": 4,
 }  # fmt: skip
 """The latest moment at which each is ended, in seconds of processor time; 1.5 start it."""
+LINES: Mapping[str, int] = {"verify": 17, "calibrate": 8}
+"""The latest line of progress after which each is ended."""
+DELAY_S = 2.0
+"""The longest time from that line to the end."""
 EARLY = 0.2
 """The share that is ended while it starts."""
 
@@ -126,19 +133,45 @@ def cpu_s(group: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def end(command: str, number: int, seconds: float, folder: Path) -> str:
-    """Run a command, end it after so much processor time, and return what became of it.
+class Moment(NamedTuple):
+    """When a command is ended: so long after its ``line`` of progress, or of processor time."""
 
-    Raises ``Torn``.
-    """
+    seconds: float
+    line: int = 0
+
+    def await_it(self, process: "subprocess.Popen[str]") -> str:
+        """Wait, at most until the command has ended by itself; return the lines so far."""
+        assert process.stderr
+        lines = [process.stderr.readline() for _ in range(self.line)]
+        zero_s = time.monotonic()
+        passed = (lambda: time.monotonic() - zero_s) if lines else (lambda: cpu_s(process.pid))
+        while process.poll() is None and passed() < self.seconds:
+            time.sleep(0.02)
+        return "".join(lines)
+
+    def __str__(self) -> str:
+        after = f"after line {self.line}" if self.line else "of CPU"
+        return f"{self.seconds:.2f} s {after}"
+
+
+def moment(name: str, rng: np.random.Generator) -> Moment:
+    """Draw when to end a command."""
+    if name in LINES and rng.random() > EARLY:
+        return Moment(float(rng.uniform(0, DELAY_S)), int(rng.integers(1, LINES[name] + 1)))
+    span_s = (0.1, 1.5) if name in LINES or rng.random() < EARLY else (1.5, SPANS_S[name])
+    return Moment(float(rng.uniform(*span_s)))
+
+
+def end(command: str, number: int, when: Moment, folder: Path) -> str:
+    """Run a command, end it, and return what became of it. Raises ``Torn``."""
     process = servetwin_process(*command.split())
-    while process.poll() is None and cpu_s(process.pid) < seconds:
-        time.sleep(0.02)
+    begun = when.await_it(process)
     ended = process.poll() is not None
     try:
         if not ended:
             process.send_signal(number)
         out, err = process.communicate(timeout=120)
+        err = begun + err
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # its workers, where it was killed
@@ -154,7 +187,7 @@ def end(command: str, number: int, seconds: float, folder: Path) -> str:
 def try_all(names: list[str], each: int, seed: int) -> int:
     """End each command ``each`` times by each signal; return how many left something torn."""
     torn = 0
-    mock = mock_process("--ttft-ms", 20, "--itl-ms", 2)
+    mock = mock_process("--ttft-ms", 5, "--itl-ms", 1)
     with tempfile.TemporaryDirectory() as base, mock as (_, url):
         places = {"url": url}
         for trace, requests, rate in (("trace", 60000, 12), ("short", 400, 4)):
@@ -166,14 +199,13 @@ def try_all(names: list[str], each: int, seed: int) -> int:
             for turn in range(each):
                 for number in SIGNALS:
                     rng = np.random.default_rng([seed, place, turn, number])
-                    span_s = (0.1, 1.5) if rng.random() < EARLY else (1.5, SPANS_S[name])
-                    seconds = float(rng.uniform(*span_s))
+                    when = moment(name, rng)
                     folder = Path(base) / "out"
                     folder.mkdir()
                     command = COMMANDS[name].format(out=folder, **places)
-                    what = f"{name} {number.name} at {seconds:.2f} s of CPU"
+                    what = f"{name} {number.name} {when}"
                     try:
-                        say(f"{what}: {end(command, number, seconds, folder)}")
+                        say(f"{what}: {end(command, number, when, folder)}")
                     except (Torn, subprocess.TimeoutExpired) as error:
                         torn += 1
                         say(f"TORN {what}, seed {seed} turn {turn}: {error}")
