@@ -225,12 +225,6 @@ class Drafts:
         self._drafts[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         return self._drafts[path]
 
-    def place(self) -> None:
-        """Give the files their names."""
-        for path, draft in self._drafts.items():
-            draft.replace(path)
-        self._drafts.clear()
-
     def drop(self) -> None:
         """Remove what has no name yet."""
         for draft in self._drafts.values():
@@ -243,7 +237,7 @@ class Drafts:
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
         try:
-            if kind is None:
-                self.place()
+            for path, draft in () if kind else tuple(self._drafts.items()):
+                draft.replace(path)
         finally:
             self.drop()
