@@ -26,7 +26,7 @@ from tests.support.both_builds import (
     on_one_server,
     require_compiled,
 )
-from tests.support.paths import ROOT, SAMPLE
+from tests.support.paths import ROOT, SAMPLE, SHEET_PROFILE
 from tests.support.random_runs import Clock, every_scheduler, policies, workloads
 
 SMALL = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=3, token_budget=20)
@@ -79,7 +79,7 @@ def test_both_builds_simulate_the_same_clusters_to_the_last_bit(
     assert_equal(builds, lambda b, macro: b.run(on_a_cluster, *given, macro, staleness_s))
 
 
-@pytest.mark.parametrize("name", ["base-cpu", "llama-3-8b-h100"])
+@pytest.mark.parametrize("name", ["base-cpu", SHEET_PROFILE])
 def test_both_builds_simulate_a_long_trace_to_the_last_bit(
     builds: tuple[Build, Build], name: str
 ) -> None:

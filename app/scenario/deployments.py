@@ -9,7 +9,7 @@ from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
 from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency, served_efficiency
+from servetwin.sim.step_times.roofline.efficiency import USUAL, Efficiency, served_efficiency
 from servetwin.sim.step_times.roofline.formats import FORMATS
 from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
 from servetwin.sim.techniques.registry import Toggles
@@ -87,9 +87,10 @@ def _served(setup: Setup, settings: ServerSettings) -> Setup:
 
 def _efficiency(deployment: Deployment, settings: ServerSettings) -> Efficiency:
     """Return what the server reaches on the device by published runs, unless it is given."""
-    if deployment.efficiency != DEFAULT:
+    device = deployment.hardware.name
+    if deployment.efficiency != served_efficiency(USUAL, device):
         return deployment.efficiency
-    return served_efficiency(settings.backend, deployment.hardware.name, settings.version)
+    return served_efficiency(settings.backend, device, settings.version)
 
 
 def _memory(settings: ServerSettings) -> ServerMemory:

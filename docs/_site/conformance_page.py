@@ -32,7 +32,7 @@ of long prompts, limits of queued tokens (`AsyncLLM.check_admission`); with `--d
 with `--drafts-ahead` drafts whose steps are decided ahead.
 vLLM 0.32 has no `max_num_partial_prefills` any more. Of a workload that differs, the command prints
 the smallest one found that still does, and the size: steps, mean TTFT and mean TPOT in the step
-times of the profile `llama-3-8b-h100`.
+times of `tests/support/llama-3-8b-h100.json`.
 """
 
 _SGLANG = """## SGLang

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
-from servetwin.sim.step_times.roofline.efficiency import Efficiency
+from servetwin.sim.step_times.roofline.efficiency import USUAL, Efficiency, served_efficiency
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import SHIPPED, Technique
 from servetwin.workloads.errors import PluginError, PolicyError, require_name
@@ -174,11 +174,14 @@ def build_setup(
 ) -> Setup:
     """Return the setup of these names, its policies those of a roofline server.
 
-    Of the techniques that the server has by itself, it lacks ``without``. Raises
-    ``ServetwinError`` that names what is unknown or does not fit together.
+    Without an ``efficiency`` it is that of the usual server on the device. Of the techniques that
+    the server has by itself, it lacks ``without``. Raises ``ServetwinError`` that names what is
+    unknown or does not fit together.
     """
-    achieved = with_efficiency(Efficiency(), efficiency or {})
-    deployment = Deployment(find_model(model), find_hardware(hardware), achieved)
+    device = find_hardware(hardware)
+    given = with_efficiency(Efficiency(), efficiency) if efficiency else None
+    achieved = given or served_efficiency(USUAL, device.name)
+    deployment = Deployment(find_model(model), device, achieved)
     return Toggles.of(techniques, without).over(Setup.of(deployment))
 
 

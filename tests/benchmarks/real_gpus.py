@@ -78,7 +78,7 @@ class Server:
 
     def by(self, evidence: str) -> Deployment:
         """Return the options of ``verify --recorded`` for what its step times are from."""
-        sheet = Deployment(model=MODEL, gpu=self.device)
+        sheet = Deployment(model=MODEL, gpu=self.device, efficiency="compute=0.65,memory=0.8")
         if evidence == "layers":
             return Deployment(model=MODEL, times=f"layers:{self.path / 'layers'}")
         if evidence == "stamps":

@@ -1,6 +1,6 @@
 """What a simulated request costs, in bare SimPy timeout events of the same minute.
 
-``python -m tests.benchmarks.simulator`` prints a table. All on the shipped profile
+``python -m tests.benchmarks.simulator`` prints a table. All on the profile
 llama-3-8b-h100, continuous + paged; seconds are of the event loop alone (``simulation.wall_s``)
 unless they are said to be all-in.
 """
@@ -37,11 +37,11 @@ from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
-from tests.support.paths import OF_KERNELS, TRACES
+from tests.support.paths import OF_KERNELS, SHEET_PROFILE, TRACES
 
 CONVERSATION = TRACES / "azure" / "AzureLLMInferenceTrace_conv.csv.gz"
 MOONCAKE = TRACES / "mooncake" / "conversation_trace.jsonl.gz"
-PROFILE = load_profile("llama-3-8b-h100")
+PROFILE = load_profile(SHEET_PROFILE)
 NOISY_PROFILES = (OF_KERNELS, "base-cpu")
 """A device whose profile holds the whole load, and one that is far outside what was measured."""
 LONGEST = 1 << 17

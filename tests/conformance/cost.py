@@ -8,8 +8,9 @@ from typing import NamedTuple
 from servetwin.policies.batch import shape_of
 from servetwin.sim.step_times.profile import load_profile
 from tests.conformance.workload import Step, Workload
+from tests.support.paths import SHEET_PROFILE
 
-PROFILE = "llama-3-8b-h100"
+PROFILE = SHEET_PROFILE
 
 
 class Cost(NamedTuple):

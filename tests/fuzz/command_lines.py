@@ -27,7 +27,7 @@ from tests.fuzz.trace_bytes import draw as draw_trace
 from tests.support.command import commands, servetwin
 from tests.support.recorded_files import vllm_bench
 
-SERVER = "--profile llama-3-8b-h100"
+SERVER = "--model llama-3-8b --gpu h100"
 COMMANDS: Mapping[str, str] = {
     "replay": f"replay {{trace}} {SERVER}",
     "capacity": f"capacity {{trace}} {SERVER} --slo ttft=500ms",

@@ -32,10 +32,10 @@ from tests.support.mock_process import mock_process, servetwin_process
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 COMMANDS: Mapping[str, str] = {
     "generate": "workload generate --requests 100000 --rate 50 --out {out}/made.jsonl",
-    "replay": "replay {trace} --profile llama-3-8b-h100 --replications 0 --out {out}/run",
-    "sweep": "sweep {short} --profile llama-3-8b-h100 --slo ttft=500ms --processes 2 "
+    "replay": "replay {trace} --model llama-3-8b --gpu h100 --replications 0 --out {out}/run",
+    "sweep": "sweep {short} --model llama-3-8b --gpu h100 --slo ttft=500ms --processes 2 "
     "--vary max_seqs=8,16,32,64 --rates 2,4,8,16 --out {out}/grid.csv",
-    "capacity": "capacity {short} --profile llama-3-8b-h100 --slo ttft=500ms",
+    "capacity": "capacity {short} --model llama-3-8b --gpu h100 --slo ttft=500ms",
     "plan": "plan {short} --model llama-3-8b --slo ttft=500ms --processes 2 --out {out}/manifests",
     "loadtest": "loadtest {url} --trace {short} --limit 200 --rate 20 --out {out}/load",
     "verify": "verify --trace {short} --url {url} --out {out}/verify --limit 20 --repeats 2 "

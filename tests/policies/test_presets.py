@@ -21,7 +21,7 @@ from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
 from tests.support.checked import CheckedScheduler, request
-from tests.support.paths import SHARED
+from tests.support.paths import SHARED, SHEET_PROFILE
 
 BURSTY = SHARED / "traces/azure/AzureLLMInferenceTrace_code.csv.gz"
 REASONS = ("queue_full: ", "too_late: ")
@@ -121,7 +121,7 @@ def test_an_unknown_preset_is_named_with_the_nearest(name: str, nearest: str) ->
 @every_preset
 @pytest.mark.slow
 def test_the_burstiest_trace_runs_to_its_end(name: str, bursty: Trace) -> None:
-    run = run_once(bursty, scenario(name, bursty, "llama-3-8b-h100"))
+    run = run_once(bursty, scenario(name, bursty, SHEET_PROFILE))
     check_end_of_every_request(run, bursty, find_preset(name))
 
 
@@ -152,7 +152,7 @@ def test_a_preset_breaks_no_law_in_a_burst_and_leaves_nothing(name: str, bursty:
     ]
     longest = max(asked.total_tokens for asked in burst)
     tight = PolicyOptions(preset=name, kv_tokens="1024", max_seqs=32, max_model_len=longest)
-    found = build_scenario(bursty, servers("llama-3-8b-h100"), tight, ClusterOptions())
+    found = build_scenario(bursty, servers(SHEET_PROFILE), tight, ClusterOptions())
     scheduler = CheckedScheduler(found.policies)
     model = found.profile.step_time(scheduler.memory.layout).model()
     run = simulate(burst, scheduler, model)

@@ -42,6 +42,10 @@ drawing("{name}")()
 """
 
 
+CERTAIN = "compute_spread=0,memory_spread=0,overhead_spread=0"
+"""An efficiency of which nothing can be drawn."""
+
+
 def page_test(name: str) -> Any:
     """``AppTest`` of the page of that name with the scenario at its side."""
     testing = pytest.importorskip("streamlit.testing.v1")

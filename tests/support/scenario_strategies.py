@@ -64,8 +64,7 @@ def _deployments() -> st.SearchStrategy[Deployment]:
         ).map(tuple),
         efficiency=st.none() | st.just("compute=0.7,memory=0.85"),
     )
-    profiles = st.sampled_from(["base-cpu", "llama-3-8b-h100"])
-    return named | profiles.map(lambda name: Deployment(profile=(name,)))
+    return named | st.just(Deployment(profile=("base-cpu",)))
 
 
 def scenarios() -> st.SearchStrategy[ScenarioFile]:

@@ -163,7 +163,7 @@ def _listed(section: Any) -> Any:
     return section
 
 
-FIRST_SERVER = Deployment(profile=("llama-3-8b-h100",))
+FIRST_SERVER = Deployment(model="llama-3-8b", gpu="h100")
 """The deployment that the dashboard begins with."""
 
 

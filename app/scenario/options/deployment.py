@@ -49,7 +49,8 @@ class Deployment(TableOptions):
     without: Annotated[tuple[str, ...], Option(metavar="NAME:KEY=VALUE,...")] = ()
     """Techniques of the server itself that are taken away: kv-cache, flash-attention ..."""
     efficiency: Annotated[str | None, Option(metavar="NAME=VALUE,...")] = None
-    """Achieved shares of the data sheet's peaks: compute=0.7,memory=0.85,overhead_s=0.001."""
+    """Achieved shares of the data sheet's peaks: compute=0.7,memory=0.85,overhead_s=0.001. Default:
+    what the server reached on the device in published runs, or vLLM where none is named."""
 
     def scenario(self, link: "Link | None" = None) -> "Scenario":
         """Return the servers with the policies that they bring, their techniques on and off.

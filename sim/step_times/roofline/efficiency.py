@@ -75,6 +75,8 @@ IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
 
 
 _SERVED = shipped_json("sim/catalogue/efficiencies.json")
+USUAL = "vllm"
+"""The server whose efficiency a device has where none is named."""
 
 
 def served_efficiency(backend: str, device: str, version: str | None = None) -> Efficiency:

@@ -13,6 +13,7 @@ from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.command import SERVER, refused, servetwin
+from tests.support.paths import SHEET_PROFILE
 
 NAMES = Path(__file__).parents[2] / "support" / "deployments.yaml"
 SERVED = ("--server", "vllm@0.19")
@@ -64,7 +65,7 @@ def test_a_library_call_without_a_server_says_the_same(trace: Path) -> None:
 def test_a_grid_names_its_server_or_varies_it(trace: Path) -> None:
     sweep = ("sweep", trace, "--slo", "ttft=1s", "--processes", 1)
     assert servetwin(*sweep, *SERVER).out.startswith("profile base-cpu (measured here: ")
-    done = servetwin(*sweep, "--vary", "profile=base-cpu,llama-3-8b-h100")
+    done = servetwin(*sweep, "--vary", f"profile=base-cpu,{SHEET_PROFILE}")
     assert done.out.startswith("2 points"), done.err
 
 

@@ -10,9 +10,9 @@ from servetwin.sim.experiments.paired_comparison import METRICS
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import load_run
 from tests.support.command import servetwin, with_server
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 
-COMPUTED = ("--profile", "llama-3-8b-h100")
+COMPUTED = ("--profile", SHEET_PROFILE)
 TIGHT = ("--kv-tokens", 2048)
 
 
@@ -140,11 +140,11 @@ def test_the_text_says_what_was_drawn(options: tuple[object, ...], drawn: bool, 
 
 
 def test_a_folder_keeps_a_run_of_each_side(tmp_path: Path) -> None:
-    options = ("--replications", 1, "--profile", "llama-3-8b-h100", "--profile", "base-cpu")
+    options = ("--replications", 1, "--profile", SHEET_PROFILE, "--profile", "base-cpu")
     found = compare("vllm-v1", "tgi", *options, "--out", tmp_path)
     for side in "ab":
         run = load_run(tmp_path / side)
-        assert run.scenario["profile"] == ["llama-3-8b-h100", "base-cpu"]
+        assert run.scenario["profile"] == [SHEET_PROFILE, "base-cpu"]
         assert run.scenario["policies"] == found[side]["policies"]
         assert run.scenario["cluster"] == found[side]["cluster"]
         mean_s = run.requests["e2e_s"].mean()

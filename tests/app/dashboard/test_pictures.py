@@ -73,7 +73,7 @@ def test_a_chart_for_a_talk_from_the_first_screen_to_the_file(
         said = texts(path)
         for text in (
             "Distribution of TTFT", "share of requests, %", *BATCHING,
-            "Simulated: llama-3-8b-h100", "60 generated requests", "seed 0",
+            "Simulated: llama-3-8b on h100", "60 generated requests", "seed 0",
             f"Servetwin {own_version()}", urlsplit(user.url).netloc,
         ):  # fmt: skip
             assert text in said, text

@@ -10,7 +10,7 @@ import pytest
 from servetwin.app.reports.run_words import outside_warning, provenance_line, shares_in_words
 from servetwin.sim.step_times.provenance import MeasuredRange
 from tests.support.command import SERVER, servetwin, with_server
-from tests.support.paths import OF_KERNELS, SAMPLE
+from tests.support.paths import OF_KERNELS, SAMPLE, SHEET_PROFILE
 
 FAR: dict[str, Any] = {
     "origins": {"measured here": 1.0},
@@ -93,7 +93,7 @@ def test_replay_reports_and_warns(tmp_path: Path) -> None:
     [
         ((), "rests on   measured here 100.0 % of simulated time"),
         (
-            ("--profile", "llama-3-8b-h100"),
+            ("--profile", SHEET_PROFILE),
             "rests on   computed from data sheets 100.0 % of simulated time",
         ),
         (

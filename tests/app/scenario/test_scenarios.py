@@ -17,9 +17,9 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import servetwin
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 
-PROFILE = load_profile("llama-3-8b-h100")
+PROFILE = load_profile(SHEET_PROFILE)
 
 
 SERVERS = Servers(Scenario(PROFILE.policy_config(), PROFILE))
@@ -74,7 +74,7 @@ def test_the_model_length_grows_to_the_longest_request(
 def test_a_swap_that_takes_no_time_is_said() -> None:
     swap = ("--set", "preemption=swap", "--set", "host_kv_tokens=4096", "--replications", 0)
     free = servetwin("replay", SAMPLE, "--profile", "base-cpu", *swap)
-    timed = servetwin("replay", SAMPLE, "--profile", "llama-3-8b-h100", *swap)
+    timed = servetwin("replay", SAMPLE, "--profile", SHEET_PROFILE, *swap)
     assert free.code == timed.code == 0
     assert "base-cpu does not know the host link" in free.err
     assert timed.err == ""

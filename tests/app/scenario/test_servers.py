@@ -23,6 +23,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
+from tests.support.paths import SHEET_PROFILE
 
 MODELS = ("llama-3-8b", "mixtral-8x7b", "deepseek-v2")
 HARDWARE = "b200"
@@ -161,7 +162,7 @@ def test_a_preset_of_eager_kernels_slows_data_sheets_down() -> None:
     assert isinstance(eager, RooflineServer)
     kernels = eager.deployment.kernels
     assert (kernels.fused, kernels.flash_attention, kernels.attention_slowdown) == (False, False, 3)
-    weights_s = plain.deployment.weight_bytes() / 600e9 / 0.8
+    weights_s = plain.deployment.weight_bytes() / 600e9 / plain.deployment.efficiency.memory
     overhead_s = eager.deployment.efficiency.overhead_s
     assert overhead_s + weights_s == pytest.approx(1 / 25.5)
 
@@ -174,7 +175,7 @@ def test_the_last_preset_says_which_kernels_run() -> None:
 
 
 def test_a_profile_keeps_its_step_times_and_says_so() -> None:
-    servers = Deployment(profile=("llama-3-8b-h100",)).servers()
+    servers = Deployment(profile=(SHEET_PROFILE,)).servers()
     assert servers.imitating("vllm-v0").notes() == []
     imitated = servers.imitating("hf-transformers")
     (note,) = imitated.notes()

@@ -23,10 +23,10 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import SERVER, refused
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 from tests.support.wrong_words import wrong_words
 
-PROFILE = load_profile("llama-3-8b-h100")
+PROFILE = load_profile(SHEET_PROFILE)
 STATIC = {"batching": "static"}
 SERVERS = Servers(Scenario(PROFILE.policy_config(), PROFILE))
 

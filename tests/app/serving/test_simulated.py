@@ -15,7 +15,7 @@ from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.sim.step_times.profile import load_profile
 from servetwin.workloads.errors import EngineError
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SHEET_PROFILE
 
 pytest.importorskip("uvicorn")
 
@@ -40,7 +40,7 @@ def test_the_core_process_needs_no_torch() -> None:
 @pytest.mark.parametrize(
     "server",
     [
-        {"profile": ("llama-3-8b-h100",)},
+        {"profile": (SHEET_PROFILE,)},
         {"model": "llama-3-8b", "gpu": "h100"},
         {"model": "llama-3-8b", "gpu": "h100", "techniques": ("tensor-parallel:ways=2",)},
         {"model": "mistral-7b", "gpu": "h100"},

@@ -33,13 +33,13 @@ from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
 from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.effort import REDUCTION, WIDENING
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 from tests.support.queue_cases.case import ONE_SLOT, poisson_arrivals_s, trace
 
 pytestmark = pytest.mark.slow
 
 MEASURED = load_profile("base-cpu")
-COMPUTED = load_profile("llama-3-8b-h100")
+COMPUTED = load_profile(SHEET_PROFILE)
 SLO_TEXT = "ttft=500ms,tpot=80ms"
 
 
@@ -233,7 +233,7 @@ def test_the_command_says_capacity_limit_and_saturation() -> None:
 def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
     done = servetwin(
         "capacity", SAMPLE, "--slo", SLO_TEXT, "--attainment", 0.9, "--json",
-        "--profile", "llama-3-8b-h100", "--replicas", 2,
+        "--profile", SHEET_PROFILE, "--replicas", 2,
     )  # fmt: skip
     found = json.loads(done.out)
     (answer,) = found["candidates"]

@@ -39,12 +39,13 @@ from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.effort import REDUCTION, examples
+from tests.support.paths import SHEET_PROFILE
 from tests.support.theory.queues import mmc_wait_quantile_s
 
 STEP_S = 0.01
 STEPS = 100
 """Steps of a mean service: a second."""
-COMPUTED = load_profile("llama-3-8b-h100")
+COMPUTED = load_profile(SHEET_PROFILE)
 
 
 def served(step_s: float = STEP_S, **settings: Any) -> Scenario:

@@ -14,7 +14,7 @@ from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
 from tests.support.command import servetwin, with_server
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 
 TRACE = limit(sample_trace(), 40)
 
@@ -68,7 +68,7 @@ def test_scenarios_that_cannot_run_again_say_why(change: dict[str, Any], message
 
 
 def test_several_profiles_are_a_pool_each(tmp_path: Path) -> None:
-    profiles = ("--profile", "base-cpu", "--profile", "llama-3-8b-h100", "--replicas", "2")
+    profiles = ("--profile", "base-cpu", "--profile", SHEET_PROFILE, "--replicas", "2")
     scenario = recorded_scenario(load_run(simulated(tmp_path / "run", *profiles)).scenario)
     names = [server.name for server in scenario.servers()]
     assert names == ["base-cpu", "base-cpu", "llama-3-8b-h100", "llama-3-8b-h100"]

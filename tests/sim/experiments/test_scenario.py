@@ -21,9 +21,9 @@ from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import SERVER, servetwin, with_server
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 
-COMPUTED = load_profile("llama-3-8b-h100")
+COMPUTED = load_profile(SHEET_PROFILE)
 MEASURED = load_profile("base-cpu")
 
 
@@ -48,7 +48,7 @@ def test_every_router_finishes_the_sample_on_three_replicas(tmp_path: Path, rout
         (["--prefill-decode", "1", "1"], {0}, {1}),
         (["--prefill-decode", "2", "3"], {0, 1}, {2, 3, 4}),
         (["--preset", "distserve"], {0}, {1}),
-        (["--prefill-decode", "1", "2", "--profile", "llama-3-8b-h100"], {0}, {1, 2}),
+        (["--prefill-decode", "1", "2", "--profile", SHEET_PROFILE], {0}, {1, 2}),
         (["--prefill-decode", "1", "1", *["--profile", "base-cpu"] * 2], {0}, {1}),
     ],
 )
@@ -70,7 +70,7 @@ def test_prompts_and_decodes_have_servers_of_their_own(
 
 def test_a_link_takes_the_bytes_of_a_prompt_over_its_bandwidth(tmp_path: Path) -> None:
     """131,072 bytes per token (llama-3-8b in bfloat16) over 1 GB/s; no other request is there."""
-    options = ("--profile", "llama-3-8b-h100", "--prefill-decode", 1, 1, "--link-gb-per-s", 1)
+    options = ("--profile", SHEET_PROFILE, "--prefill-decode", 1, 1, "--link-gb-per-s", 1)
     run = replay(tmp_path, SAMPLE, *options, "--limit", 1)
     move = run.handovers.iloc[0]
     prompt = run.requests["prompt_tokens"].iloc[0]
@@ -83,7 +83,7 @@ def test_a_link_takes_the_bytes_of_a_prompt_over_its_bandwidth(tmp_path: Path) -
     [
         ["--replicas", "2", "--router", "random"],
         ["--prefill-decode", "1", "2", "--kv-tokens", "1024"],
-        ["--profile", "llama-3-8b-h100", "--profile", "base-cpu"],
+        ["--profile", SHEET_PROFILE, "--profile", "base-cpu"],
     ],
 )
 def test_the_folder_of_a_cluster_is_explained(tmp_path: Path, options: list[str]) -> None:
@@ -103,7 +103,7 @@ def test_the_folder_of_a_cluster_is_explained(tmp_path: Path, options: list[str]
     "options",
     [
         ["--replicas", "2", "--router", "power-of-two", "--staleness-ms", "50"],
-        ["--preset", "splitwise", "--profile", "llama-3-8b-h100"],
+        ["--preset", "splitwise", "--profile", SHEET_PROFILE],
         ["--preset", "sglang", "--closed-loop", "--kv-tokens", "1024"],
     ],
 )
@@ -135,7 +135,7 @@ def test_generated_conversations_wait_for_their_answers(
     asked = {r.request_id: r for r in read_trace(path)}
     followers = [r for r in asked.values() if r.parent_ids and r.delay_s is not None]
     assert followers
-    options = ("--profile", "llama-3-8b-h100", "--kv-tokens", "unlimited", "--prefix-cache")
+    options = ("--profile", SHEET_PROFILE, "--kv-tokens", "unlimited", "--prefix-cache")
     closed = replay(tmp_path / "closed", path, *options)
     opened = replay(tmp_path / "open", path, *options, "--open-loop")
     ends_s, sent_s = column(closed, "last_token_s"), column(closed, "scheduled_s")

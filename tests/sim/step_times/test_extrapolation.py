@@ -32,11 +32,12 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.effort import examples
+from tests.support.paths import SHEET_PROFILE
 
 pytestmark = pytest.mark.slow
 
 MEASURED = load_profile("base-cpu")
-COMPUTED = load_profile("llama-3-8b-h100")
+COMPUTED = load_profile(SHEET_PROFILE)
 LARGEST = MeasuredRange(
     decode_sequences=4, prefill_chunks=2, rows=64, decode_context_tokens=100, prefill_pairs=210
 )

@@ -17,7 +17,7 @@ from servetwin.sim.step_times.tables import (
 )
 from servetwin.sim.techniques.registry import build_setup
 from tests.support.made_kernels import MadeKernels
-from tests.support.paths import DOCS, KERNEL_PROFILES, OF_KERNELS
+from tests.support.paths import DOCS, KERNEL_PROFILES, OF_KERNELS, SHEET_PROFILE
 
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 
@@ -37,7 +37,7 @@ def test_the_documentation_has_every_word_with_its_sentence() -> None:
     ("profile", "origin"),
     [
         ("base-cpu", "measured here"),
-        ("llama-3-8b-h100", "computed from data sheets"),
+        (SHEET_PROFILE, "computed from data sheets"),
         (OF_KERNELS, "kernel tables"),
     ],
 )

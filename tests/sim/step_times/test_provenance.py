@@ -26,9 +26,10 @@ from servetwin.sim.step_times.provenance import (
 from servetwin.sim.step_times.step_time import FEATURES, LinearStepTime, features
 from servetwin.workloads.reading import sample_trace
 from tests.support.checked import request
+from tests.support.paths import SHEET_PROFILE
 
 MEASURED = load_profile("base-cpu")
-COMPUTED = load_profile("llama-3-8b-h100")
+COMPUTED = load_profile(SHEET_PROFILE)
 LARGEST = MeasuredRange(
     decode_sequences=4, prefill_chunks=2, rows=64, decode_context_tokens=100, prefill_pairs=210
 )

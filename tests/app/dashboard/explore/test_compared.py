@@ -9,7 +9,7 @@ from servetwin.app.dashboard.explore.comparison import POLICIES_KEY, links_to_wh
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.scenario.files.scenario_file import parse_scenario
-from tests.support.dashboard_app import Browser, expect, page_test
+from tests.support.dashboard_app import CERTAIN, Browser, expect, page_test
 
 pytestmark = pytest.mark.usefixtures("few_replications")
 
@@ -41,7 +41,7 @@ def test_policies_stand_beside_the_scenario_in_table_chart_and_words() -> None:
 
 
 def test_a_recorded_trace_has_no_brackets_and_the_reason_once() -> None:
-    at = beside("static", requests=None, workload="sample")
+    at = beside("static", requests=None, workload="sample", efficiency=CERTAIN)
     assert not at.exception
     assert not at.table[0].value.astype(str).map(lambda cell: "[" in cell).any().any()
     captions = [caption.value for caption in at.caption]

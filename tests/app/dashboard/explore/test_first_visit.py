@@ -8,7 +8,7 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from tests.support.dashboard_app import Browser, expect
 
 
-def test_the_example_differs_in_nothing_but_the_batching() -> None:
+def test_the_example_differs_in_the_batching_alone() -> None:
     assert set(BATCHING) <= set(policy_labels())
     before, after = (scenario_under(ScenarioFile(), label).settled() for label in BATCHING)
     differing = {
@@ -16,7 +16,8 @@ def test_the_example_differs_in_nothing_but_the_batching() -> None:
         for name, value in before.policies.as_dict().items()
         if after.policies.as_dict()[name] != value
     }
-    assert differing == {"batching": "static"}
+    assert differing.pop("batching") == "static"
+    assert differing.keys() == {"kv_tokens"}, "what the larger steps leave of the memory"
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import streamlit as st
 
 from servetwin.app.dashboard.metrics_row import ALIKE, shown_metrics
-from tests.support.dashboard_app import Browser, ServedDashboard, expect, page_test
+from tests.support.dashboard_app import CERTAIN, Browser, ServedDashboard, expect, page_test
 from tests.support.dashboard_session import open_session
 from tests.support.effort import REDUCTION
 
@@ -49,7 +49,7 @@ def test_page_has_verdict_figures_and_intervals() -> None:
 def test_a_recorded_trace_has_no_intervals_and_says_so_once() -> None:
     """On certain step times, other draws would be the same: one number is no interval."""
     at = page_test("explore")
-    at.session_state["workload"] = "sample"
+    at.session_state["workload"], at.session_state["efficiency"] = "sample", CERTAIN
     at.run()
     assert not at.exception
     captions = [caption.value for caption in at.caption]
@@ -89,7 +89,7 @@ def test_another_slo_is_counted_anew() -> None:
 
 def test_the_percentile_of_the_slo_decides() -> None:
     at = small()
-    for name, value in {"requests": 100, "rate": 40.0, "ttft_ms": 60.0, "tpot_ms": None}.items():
+    for name, value in {"requests": 100, "rate": 40.0, "ttft_ms": 800.0, "tpot_ms": None}.items():
         at.session_state[name] = value
     at.run()
     (attained,) = (float(m.value) for m in at.metric if m.label == "SLO attainment, %")
@@ -116,7 +116,7 @@ def test_the_reader_chooses_the_figures() -> None:
 
 def test_what_does_not_vary_has_no_intervals() -> None:
     at = page_test("explore")
-    at.session_state["workload"] = "sample"
+    at.session_state["workload"], at.session_state["efficiency"] = "sample", CERTAIN
     at.run()
     assert not at.exception
     captions = [caption.value for caption in at.caption]

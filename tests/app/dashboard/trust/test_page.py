@@ -55,12 +55,11 @@ def test_a_run_that_is_added_becomes_a_trial(page: Any, tmp_path: Path) -> None:
     assert page.selectbox(key="trust_trial").options == ["replayed", NAME]
 
 
-@pytest.mark.parametrize("profile", ["base-cpu", "llama-3-8b-h100"])
-def test_the_page_shows_the_profile_that_was_chosen(page: Any, profile: str) -> None:
-    page.session_state["trust_profile"] = profile
+def test_the_page_shows_the_profile_that_was_chosen(page: Any) -> None:
+    page.session_state["trust_profile"] = "base-cpu"
     page.run()
     assert not page.exception
-    assert any(f"Profile {profile}" in x.value.replace("\\", "") for x in page.markdown)
+    assert any("Profile base-cpu" in x.value.replace("\\", "") for x in page.markdown)
 
 
 def test_an_impossible_scenario_leaves_the_rest_of_the_page(page: Any) -> None:

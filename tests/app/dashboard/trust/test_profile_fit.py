@@ -10,6 +10,7 @@ from servetwin.app.dashboard.trust.profile_fit import (
 )
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
+from tests.support.paths import SHEET_PROFILE
 
 CPU = load_profile("base-cpu").layouts["paged"]
 
@@ -33,7 +34,7 @@ def test_the_fit_is_said_with_its_error() -> None:
 
 
 def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
-    computed = load_profile("llama-3-8b-h100")
+    computed = load_profile(SHEET_PROFILE)
     fit: StepTimeFit = computed.layouts["paged"]
     assert "paged: computed from data sheets" in fit_sentence(
         "paged", fit, "computed from data sheets"

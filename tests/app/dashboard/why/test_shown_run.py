@@ -7,11 +7,12 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.why.shown_run import busiest_window, from_folder
+from servetwin.app.scenario.files.scenario_file import FIRST_SERVER
 from tests.support.dashboard_runs import busy_run
 
 
 def test_a_run_in_memory_and_its_folder_have_the_same_explanations(tmp_path: Path) -> None:
-    scenario = {**busy_run().run.scenario, "profile": "llama-3-8b-h100"}
+    scenario = {**busy_run().run.scenario, **FIRST_SERVER.settings()}
     replace(busy_run().run, scenario=scenario).save(tmp_path / "kept")
     kept = from_folder(tmp_path / "kept")
     assert kept.explainer.slowest(20) == busy_run().explainer.slowest(20)

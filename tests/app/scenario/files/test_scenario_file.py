@@ -84,14 +84,14 @@ def test_the_model_length_grows_to_the_longest_request_unless_it_is_set() -> Non
 
 SMALL = """
 workload: {requests: 60, rate_per_s: 20, prompt_tokens: 200}
-deployment: {profile: llama-3-8b-h100}
+deployment: {model: llama-3-8b, gpu: h100}
 policies: {max_seqs: 4, batching: chunked}
 slo: {ttft_ms: 100}
 seed: 3
 """
 
 
-H100 = "deployment: {profile: llama-3-8b-h100}"
+H100 = "deployment: {model: llama-3-8b, gpu: h100}"
 
 
 def replayed(*arguments: str) -> dict[str, Any]:

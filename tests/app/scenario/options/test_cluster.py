@@ -13,9 +13,9 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.checked import request
 from tests.support.command import refused, with_server
-from tests.support.paths import SAMPLE
+from tests.support.paths import SAMPLE, SHEET_PROFILE
 
-PROFILE = load_profile("llama-3-8b-h100")
+PROFILE = load_profile(SHEET_PROFILE)
 
 
 SERVERS = Servers(Scenario(PROFILE.policy_config(), PROFILE))
