@@ -32,8 +32,8 @@ def test_policies_stand_beside_the_scenario_in_table_chart_and_words() -> None:
     assert not at.exception
     values = by_policy(at)
     assert list(values.index) == ["this scenario", escaped("static+contiguous"), "chunked"]
-    assert values["TTFT p90, ms"].str.contains("[", regex=False).all()
-    assert values["TTFT p90, ms"].str.contains("; ").tolist() == [False, True, True]
+    assert values["TTFT p90, s"].str.contains("[", regex=False).all()
+    assert values["TTFT p90, s"].str.contains("; ").tolist() == [False, True, True]
     assert any("faster" in m.value for m in at.markdown)
     (limits,) = (m.value for m in at.markdown if m.value.startswith("**this scenario"))
     assert len(limits.splitlines()) == 5, "a line each"

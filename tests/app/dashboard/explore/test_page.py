@@ -89,7 +89,7 @@ def test_another_slo_is_counted_anew() -> None:
 
 def test_the_percentile_of_the_slo_decides() -> None:
     at = small()
-    for name, value in {"requests": 100, "rate": 40.0, "ttft_ms": 800.0, "tpot_ms": None}.items():
+    for name, value in {"requests": 100, "rate": 20.0, "ttft_ms": 120.0, "tpot_ms": None}.items():
         at.session_state[name] = value
     at.run()
     (attained,) = (float(m.value) for m in at.metric if m.label == "SLO attainment, %")
