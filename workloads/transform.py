@@ -9,6 +9,7 @@ from math import ceil, floor, log1p, sqrt
 
 import numpy as np
 
+from servetwin.workloads.block_ids import Chains, Ids
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT
 from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
@@ -196,13 +197,14 @@ class ScaledPrefixes:
 
     def __init__(self, factor: Fraction) -> None:
         self._factor = factor
+        self._chains = Chains()
         self._new_ids = defaultdict[tuple[int, int, int], int](count().__next__)
 
     def block_tokens(self, block_tokens: int) -> int:
         """Return the scaled block size b', at least 1 token."""
         return max(1, round(block_tokens * self._factor))
 
-    def ids(self, request: Request, scaled_prompt_tokens: int) -> tuple[int, ...]:
+    def ids(self, request: Request, scaled_prompt_tokens: int) -> Ids:
         """Return the ids of the request's prompt scaled to ``scaled_prompt_tokens``."""
         old_ids, old_block = request.prefix_block_ids, request.block_tokens
         if not old_ids or old_block is None:
@@ -213,9 +215,12 @@ class ScaledPrefixes:
             blocks = ceil(Fraction(scaled_prompt_tokens, new_block))
         else:
             blocks = min(floor(len(old_ids) / step), scaled_prompt_tokens // new_block)
-        return tuple(
-            self._new_ids[old_block, old_ids[min(end, len(old_ids)) - 1], block]
-            for block, end in enumerate(_ends(step, blocks))
+        old = tuple(old_ids)
+        return self._chains.of(
+            [
+                self._new_ids[old_block, old[min(end, len(old)) - 1], block]
+                for block, end in enumerate(_ends(step, blocks))
+            ]
         )
 
 

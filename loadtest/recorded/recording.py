@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from servetwin.workloads import fields
+from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.rows import RowError
 
 NO_ARRIVALS = "the file has none"
@@ -37,7 +38,7 @@ class RecordedRequest:
     chunk_s: tuple[float, ...] = ()
     queue_s: float | None = None
     cached_tokens: int | None = None
-    prefix_block_ids: tuple[int, ...] = ()
+    prefix_block_ids: Ids = ()
     block_tokens: int | None = None
     error: str | None = None
 

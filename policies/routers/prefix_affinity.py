@@ -11,6 +11,7 @@ import numpy as np
 from servetwin.policies.routers.least_loaded import LeastLoaded, LoadRange
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.policies.routers.routing import RouterBase
+from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.request import Request
 
@@ -49,7 +50,7 @@ class PrefixAffinity(RouterBase):
             return None
         return holders[ids[known - 1]]
 
-    def _remember(self, ids: tuple[int, ...], place: int) -> None:
+    def _remember(self, ids: Ids, place: int) -> None:
         holders = self._seen
         for name in reversed(ids):
             holders.pop(name, None)

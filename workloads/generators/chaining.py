@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from servetwin.workloads.block_ids import Chains, Ids
+
 ROOT = -1
 """Comes before the first block of a prompt."""
 
@@ -19,9 +21,10 @@ class Chaining:
 
     def __init__(self) -> None:
         self._ids: dict[tuple[int, int], int] = {}
-        self._last: tuple[int, Sequence[int], tuple[int, ...]] = (ROOT, (), ())
+        self._chains = Chains()
+        self._last: tuple[int, Sequence[int], Ids] = (ROOT, (), ())
 
-    def chained(self, native_ids: Sequence[int], after: int = ROOT) -> tuple[int, ...]:
+    def chained(self, native_ids: Sequence[int], after: int = ROOT) -> Ids:
         """Return the chained ids of blocks that follow the block ``after``."""
         last_after, last_native, last_chained = self._last
         known = shared_length(native_ids, last_native) if after == last_after else 0
@@ -30,10 +33,10 @@ class Chaining:
         for native_id in native_ids[known:]:
             block = self._ids.setdefault((block, native_id), len(self._ids))
             chained.append(block)
-        self._last = after, native_ids, tuple(chained)
+        self._last = after, native_ids, self._chains.of(chained)
         return self._last[2]
 
-    def private(self, blocks: int, after: int = ROOT) -> tuple[int, ...]:
+    def private(self, blocks: int, after: int = ROOT) -> Ids:
         """Return ids for ``blocks`` blocks that no other prompt shares."""
         return self.chained([_PRIVATE - len(self._ids)] * blocks, after)
 

@@ -7,6 +7,7 @@ from math import log
 
 import numpy as np
 
+from servetwin.workloads.block_ids import BlockIds, Ids
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import ArrivalProcess, describe
 from servetwin.workloads.generators.generate import (
@@ -232,7 +233,7 @@ class _Contexts:
         """Start with an empty prompt, before the first turn."""
         self._prompt_tokens = self._answered_tokens = 0
         self._compacted = False
-        self._ids = list(self._head_ids)
+        self._ids = BlockIds.of(self._head_ids)
 
     def extend(self, added: int, output: int) -> tuple[int, int]:
         """Return the prompt and output tokens of the next turn, within the limit."""
@@ -241,16 +242,16 @@ class _Contexts:
             output = min(output, self._limit - self._head_tokens - 1)
             self._compacted = prompt + output > self._limit
             if self._compacted:
-                self._ids = list(self._head_ids)
+                self._ids = BlockIds.of(self._head_ids)
                 prompt = min(self._limit - output, self._compacted_tokens + added)
         self._prompt_tokens, self._answered_tokens = prompt, prompt + output
         return prompt, output
 
-    def block_ids(self) -> tuple[int, ...]:
+    def block_ids(self) -> Ids:
         """Return one id per full block of the prompt."""
         blocks = self._prompt_tokens // self.block_tokens
-        self._ids.extend(islice(self._unique_ids, max(0, blocks - len(self._ids))))
-        return tuple(self._ids[:blocks])
+        self._ids += islice(self._unique_ids, max(0, blocks - len(self._ids)))
+        return self._ids[:blocks]
 
     def answered(self, before: Request) -> Request:
         """Return the turn before with the ids of its answer, where the present prompt has them."""
@@ -258,4 +259,4 @@ class _Contexts:
             return before
         first, end = before.prompt_tokens, before.total_tokens
         ids = self._ids[first // self.block_tokens : end // self.block_tokens]
-        return replace(before, answer_block_ids=tuple(ids))
+        return replace(before, answer_block_ids=ids)

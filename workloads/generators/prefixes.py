@@ -5,6 +5,7 @@ from itertools import count, islice, repeat
 
 import numpy as np
 
+from servetwin.workloads.block_ids import BlockIds
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import FloatArray, check_not_negative
 from servetwin.workloads.generators.lengths import IntArray
@@ -105,21 +106,21 @@ def with_conversations(trace: Trace) -> Trace:
     session; a prompt that is too short for that begins anew."""
     if trace.has_prefix_ids or not any(request.session_id for request in trace):
         return trace
-    latest: dict[str, tuple[int, tuple[int, ...]]] = {}
+    latest: dict[str, tuple[int, BlockIds]] = {}
     own_ids = count()
     requests = []
     for request in trace:
-        tokens, chain = latest.get(request.session_id or "", (0, ()))
-        begins = chain if tokens <= request.prompt_tokens else ()
+        tokens, chain = latest.get(request.session_id or "", (0, BlockIds.of(())))
+        begins = chain if tokens <= request.prompt_tokens else BlockIds.of(())
         whole = request.total_tokens // BLOCK_TOKENS
-        chain = (*begins, *islice(own_ids, whole - len(begins)))
+        chain = begins + islice(own_ids, whole - len(begins))
         requests.append(_with_chain(request, chain))
         if request.session_id:
             latest[request.session_id] = request.total_tokens, chain
     return trace.replaced(requests, "assumed: a prompt begins with its session so far")
 
 
-def _with_chain(request: Request, chain: tuple[int, ...]) -> Request:
+def _with_chain(request: Request, chain: BlockIds) -> Request:
     """Return the request with one id per full block of its prompt, then those of its answer."""
     full = request.prompt_tokens // BLOCK_TOKENS
     return replace(

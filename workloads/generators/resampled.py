@@ -16,6 +16,7 @@ from math import ceil, log10, sqrt
 import numpy as np
 import numpy.typing as npt
 
+from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import describe
 from servetwin.workloads.generators.generate import require_possible
@@ -174,7 +175,7 @@ class _OwnIds:
         # Not below the others: sequences name blocks that are theirs alone by negative numbers.
         self._new_ids = defaultdict[tuple[int, int], int](above.__next__)
 
-    def of(self, ids: tuple[int, ...], copy: int) -> tuple[int, ...]:
+    def of(self, ids: Ids, copy: int) -> Ids:
         """Return the ids in a copy."""
         return tuple(self._new_ids[one, copy] if self._owners[one] >= 0 else one for one in ids)
 

@@ -6,7 +6,9 @@ prefixes with requests of its own round only, as in the first round.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import chain
 
+from servetwin.workloads.block_ids import BlockIds, Ids, highest
 from servetwin.workloads.request import Request
 
 
@@ -14,7 +16,8 @@ class Repeats:
     """The requests of the later rounds of a trace."""
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self._blocks = 1 + max((max(_ids(each), default=-1) for each in requests), default=-1)
+        ids = [(each.prefix_block_ids, each.answer_block_ids) for each in requests]
+        self._blocks = 1 + highest([*chain.from_iterable(ids)])
 
     def again(self, request: Request, number: int, later_s: float = 0.0) -> Request:
         """Return a request in round ``number`` (0 is the trace itself), ``later_s`` later."""
@@ -34,9 +37,6 @@ class Repeats:
         """Return a name in round ``number``."""
         return f"{name}+{number}" if number else name
 
-    def _later(self, ids: tuple[int, ...], number: int) -> tuple[int, ...]:
-        return tuple(block_id + number * self._blocks for block_id in ids)
-
-
-def _ids(request: Request) -> tuple[int, ...]:
-    return request.prefix_block_ids + request.answer_block_ids
+    def _later(self, ids: Ids, number: int) -> Ids:
+        by = number * self._blocks
+        return ids.shifted(by) if isinstance(ids, BlockIds) else tuple(each + by for each in ids)

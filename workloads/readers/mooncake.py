@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from servetwin.workloads import fields as check
+from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.generators.chaining import ROOT, Chaining
 from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.graphs.task_graph import earliest_arrivals_s
@@ -231,9 +232,7 @@ def _following(parent: Request, turn: Turn, chaining: Chaining) -> Request:
     )
 
 
-def _appended(
-    parent: Request, request: Request, prompt_tokens: int, chaining: Chaining
-) -> tuple[int, ...]:
+def _appended(parent: Request, request: Request, prompt_tokens: int, chaining: Chaining) -> Ids:
     """Join the parent's ids, new ids for its answer and the row's ids: one per started block."""
     block_tokens = request.block_tokens or 1
     started = -(-prompt_tokens // block_tokens)

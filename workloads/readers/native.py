@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from servetwin.workloads import fields as check
+from servetwin.workloads.block_ids import Chains, Ids
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.files import open_text, write_whole
+from servetwin.workloads.generators.chaining import shared_length
 from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.request import Request
@@ -45,8 +47,8 @@ def is_header(row: str) -> bool:
 
 def trace_text(trace: Trace) -> str:
     """Return the lines of a trace's file."""
-    header = _header(trace)
-    records = [header, *(_record(request, header) for request in trace)]
+    header, blocks = _header(trace), _BlocksSoFar()
+    records = [header, *(_record(request, header) | blocks.added(request) for request in trace)]
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
@@ -68,13 +70,56 @@ def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that differ from their defaults and from the header, and no secrets."""
     record = {}
     for field in fields(Request):
-        if field.name == "headers":
+        if field.name in ("headers", *_BLOCK_FIELDS):
             continue
         value = getattr(request, field.name)
         is_in_header = field.name == "block_tokens" and field.name in header
         if not is_in_header and (field.default is MISSING or value != field.default):
             record[field.name] = dict(value) if field.name == "modal" else value
     return record
+
+
+_BLOCK_FIELDS = ("prefix_block_ids", "answer_block_ids")
+
+
+class _BlocksSoFar:
+    """The ids of blocks of the requests so far, in a file where a turn has its new ones alone.
+
+    ``parent_blocks`` of a record are the leading ids that it takes from its first parent: those of
+    its prompt, then those of its answer. Its own ids follow.
+    """
+
+    def __init__(self) -> None:
+        self._chains = Chains()
+        self._ids: dict[str, Ids] = {}
+
+    def added(self, request: Request) -> dict[str, Any]:
+        """Return the fields of blocks of a request's record."""
+        ids, answer = request.prefix_block_ids, request.answer_block_ids
+        shared = shared_length(ids, self._ids.get((*request.parent_ids, "")[0], ()))
+        self._ids[request.request_id] = ids + answer
+        values = {
+            "parent_blocks": shared,
+            "prefix_block_ids": list(ids[shared:]),
+            "answer_block_ids": list(answer),
+        }
+        return {name: value for name, value in values.items() if value}
+
+    def make_whole(self, fields: dict[str, Any]) -> None:
+        """Put the ids of its parent before those of a record. Raises ``RowError``."""
+        ids, shared = fields.get("prefix_block_ids", ()), fields.pop("parent_blocks", 0)
+        if shared:
+            parent = (*fields.get("parent_ids", ()), "")[0]
+            known = self._ids.get(parent, ())
+            if len(known) < shared:
+                reason = f"{parent!r} before it has {len(known)} ids of blocks"
+                raise RowError("parent_blocks", reason, shared)
+            ids = known[:shared] + tuple(ids)
+        else:
+            ids = self._chains.of(ids)
+        if ids:
+            fields["prefix_block_ids"] = ids
+        self._ids[fields["request_id"]] = ids + fields.get("answer_block_ids", ())
 
 
 _HEADER_FIELDS: dict[str, check.Check] = {
@@ -98,6 +143,7 @@ _FIELDS: dict[str, check.Check] = {
     **dict.fromkeys(("prefix_block_ids", "answer_block_ids"), check.integer_list),
     **dict.fromkeys(("request_id", "session_id", "parent_id", "model", "kind"), check.text),
     "parent_ids": check.text_list,
+    "parent_blocks": check.integer(0),
     **dict.fromkeys(("tenant", "answer"), check.text),
     "status": check.one_of("ok", "failed"),
     "modal": check.counts,
@@ -151,6 +197,7 @@ class RecordReader:
         self.source = self.header.get("source", rows.source)
         self._header_columns = rows.header_columns
         self._seen: set[str] = set()
+        self._blocks = _BlocksSoFar()
         self._unknown: set[str] = set()
 
     def parse(self, line: int, row: str) -> tuple[int, Request]:
@@ -160,8 +207,9 @@ class RecordReader:
         fields = self._defaults(line) | check.checked(record, _FIELDS, _REQUIRED)
         if parent := fields.pop("parent_id", None):
             fields["parent_ids"] = (parent, *fields.get("parent_ids", ()))
-        _check_together(fields)
         self._require_new(fields["request_id"])
+        self._blocks.make_whole(fields)
+        _check_together(fields)
         self._unknown.update(record.keys() - _FIELDS.keys())
         return line, Request(**fields, headers=request_headers(whole, self._header_columns))
 

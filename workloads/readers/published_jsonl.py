@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from servetwin.workloads import fields as check
+from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.generators.chaining import ROOT, Chaining
 from servetwin.workloads.graphs.links import links_of, tasks, without_broken_links
 from servetwin.workloads.request import Request
@@ -131,7 +132,7 @@ class LLMServingSim:
         if len(ids) > prompt:
             raise RowError("input_tok_ids", f"{len(ids)} ids of {prompt} tokens", list(ids[:8]))
         prefix = tokens.named(ids)
-        answered: tuple[int, ...] = ()
+        answered: Ids = ()
         if len(ids) == prompt:
             answered = tokens.named((*ids, *answer[:output]))[len(prefix) :]
         return Request(
@@ -154,7 +155,7 @@ class _TokenBlocks:
         self._chaining = Chaining()
         self._contents: dict[tuple[int, ...], int] = {}
 
-    def named(self, ids: Sequence[int]) -> tuple[int, ...]:
+    def named(self, ids: Sequence[int]) -> Ids:
         """Return one id for each full block."""
         contents = self._contents
         blocks = (

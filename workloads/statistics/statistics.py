@@ -8,7 +8,6 @@ How the blocks of a trace's prompts come back: caches of any size, coarser block
 All of it relies on chained ids: requests with an id in common have all ids before it in common.
 """
 
-from bisect import bisect_left
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from servetwin.workloads.block_ids import known_blocks
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
@@ -58,7 +58,7 @@ def endless_hits(requests: Iterable[Request], *, cached_answers: bool = True) ->
     known, hits = set[int](), []
     for request in requests:
         ids = request.prefix_block_ids
-        blocks = bisect_left(ids, True, key=lambda block: block not in known)
+        blocks = known_blocks(ids, known)
         hits.append(min(blocks * (request.block_tokens or 0), request.prompt_tokens))
         known.update(ids[blocks:], request.answer_block_ids if cached_answers else ())
     return hits
@@ -228,8 +228,8 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
     blocks = hit_blocks = hit_tokens = full_hit_tokens = 0
     for request in requests:
         ids, block_tokens = request.prefix_block_ids, request.block_tokens or 0
-        hits = len(list(takewhile(cached.__contains__, ids)))
-        cached.update(ids)
+        hits = known_blocks(ids, cached)
+        cached.update(ids[hits:])
         blocks += len(ids)
         hit_blocks += hits
         hit_tokens += min(hits * block_tokens, request.prompt_tokens)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.generators.chaining import ROOT, Chaining
 from servetwin.workloads.readers.prompt_fields import estimated_tokens
 from servetwin.workloads.request import Request
@@ -68,7 +69,7 @@ class _Requests:
             answer=None if "output_tokens" in counts else answer,
         )
 
-    def _block_ids(self, row: TableRow, prompt_tokens: int) -> tuple[int, ...]:
+    def _block_ids(self, row: TableRow, prompt_tokens: int) -> Ids:
         name, shared_tokens = row.texts.get("prefix_id"), row.counts.get("prefix_tokens")
         if name is None or not shared_tokens:
             return ()
@@ -76,7 +77,7 @@ class _Requests:
         shared = min(shared_tokens, prompt_tokens) // BLOCK_TOKENS
         ids = self._chaining.chained([native] * shared)
         private = prompt_tokens // BLOCK_TOKENS - shared
-        return (*ids, *self._chaining.private(private, ids[-1] if ids else ROOT))
+        return ids + self._chaining.private(private, ids[-1] if ids else ROOT)
 
 
 def _ids(source: str, rows: Sequence[TableRow]) -> dict[int, str]:
