@@ -97,10 +97,11 @@ def _limit(name: str, points: pd.DataFrame, share: float, now_per_s: float) -> s
     lost = ordered.loc[~holds, "rate"]
     first = f"at {three_digits(lost.min())} no longer" if len(lost) else "more was not tried"
     if not holds.any():
-        return f"{name} does not meet the SLO at {three_digits(ordered['rate'].min())} requests/s."
+        least = three_digits(ordered["rate"].min())
+        return f"At {least} requests/s already, {name} misses the SLO."
     most = float(ordered.loc[holds, "rate"].max())
     now = f"today's load is {100 * now_per_s / most:.3g} % of that"
-    return f"{name} meets the SLO up to {three_digits(most)} requests/s ({first}); {now}."
+    return f"Up to {three_digits(most)} requests/s {name} meets the SLO ({first}); {now}."
 
 
 def rates_up_to(saturation_per_s: float) -> list[float]:

@@ -16,7 +16,7 @@ from servetwin.sim.experiments.predict import Interval, difference, interval
 from servetwin.sim.records.metrics import figure
 
 Better = Literal["less", "more"]
-_WIDTH_PX, _LATENCY_PX = 160, 116
+_WIDTH_PX, _LATENCY_PX = 142, 106
 _DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", "less": "inverse"}
 
 
@@ -117,22 +117,20 @@ def metrics_row(
     baseline: ScenarioSummaries | None,
     unknown: str | None = None,
 ) -> None:
-    """Draw one metric per column, each with its 90 % interval once there are replications, the
-    latencies in a row of their own.
+    """Draw one metric per column, each with its 90 % interval once there are replications, in as
+    many rows as the window needs.
 
     ``unknown`` says why there is nothing to compare; it stands in place of the differences.
     """
     before = None if unknown else baseline
     sides = [now, *([before] if before else [])]
-    latencies = [shown for shown in metrics if shown.part]
-    for row in (latencies, [shown for shown in metrics if not shown.part]):
-        with st.container(horizontal=True):
-            for shown in row:
-                width_px = _LATENCY_PX if shown.part else _WIDTH_PX
-                with st.container(width=width_px, gap="xxsmall"):
-                    _metric(shown.beside(side.summary for side in sides), now, before)
-                    if unknown:
-                        st.caption(f"difference: {unknown}")
+    with st.container(horizontal=True, gap="xsmall"):
+        for shown in metrics:
+            width_px = _LATENCY_PX if shown.part else _WIDTH_PX
+            with st.container(width=width_px, gap="xxsmall"):
+                _metric(shown.beside(side.summary for side in sides), now, before)
+                if unknown:
+                    st.caption(f"difference: {unknown}")
 
 
 ALIKE = "no variation"
@@ -173,9 +171,9 @@ def _interval_words(shown: ShownMetric, now: ScenarioSummaries) -> str:
     if not now.varies:
         return ""
     if not now.replications:
-        return "90 %: ..."
+        return "..."
     bounds = shown.interval(now.replications)
-    return f"90 %: {between(bounds)}" if bounds else "undefined"
+    return between(bounds) if bounds else "undefined"
 
 
 def _paired_words(paired: Interval, base: float) -> str:

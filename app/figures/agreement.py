@@ -109,7 +109,7 @@ def predicted_by_evidence(figures: pd.DataFrame) -> Figure:
     """
     metrics = figures["metric"].unique().tolist()
     titles = [shown_metric(figures, metric).title for metric in metrics]
-    axes = [(f"measured {title}", f"predicted {title}") for title in titles]
+    axes = [(f"measured<br>{title}", f"predicted {title}") for title in titles]
     title = "Predicted against measured latencies of real GPUs"
     figure = canvas_in_columns(axes, _alt(figures), title)
     for col, metric in enumerate(metrics, start=1):

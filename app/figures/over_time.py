@@ -4,8 +4,6 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.figures.canvas import (
-    COLOURS,
-    LIMIT_COLOUR,
     LIMIT_LINE,
     OF_RUN,
     Figure,
@@ -19,6 +17,7 @@ from servetwin.app.figures.canvas import (
     escape_markup,
     evenly,
     in_words,
+    looks,
     note_sample,
     plot,
     set_alt,
@@ -31,7 +30,7 @@ from servetwin.sim.records.metrics import duration_unit
 MOST_POINTS = 1500
 MEDIAN_BUCKETS = 40
 ARRIVAL = "scheduled arrival, s"
-_DIRECTIONS = (("faster", COLOURS[0], "circle", -1), ("slower", COLOURS[1], "x", 1))
+_DIRECTIONS = {"faster": -1, "slower": 1}
 
 
 def latency_over_time(
@@ -103,24 +102,16 @@ def gains_over_time(found: pd.DataFrame, a: str, b: str) -> Figure:
 
     ``found`` has ``request_id``, ``scheduled_s`` and ``difference`` (E2E latency, b - a, seconds).
     """
-    faster, slower = (int((found["difference"] * sign > 0).sum()) for sign in (-1, 1))
     unit, factor = duration_unit([found["difference"].abs().max()])
-    alt = (
-        f"Difference of E2E latency in {unit} from {a} to {b} of every request by its arrival: "
-        f"faster {faster:,}, slower {slower:,}."
-    )
-    title = f"Requests that get faster and slower from {a} to {b}"
-    figure = canvas(ARRIVAL, f"E2E latency difference, {unit}", alt, title)
-    shown = evenly(found, MOST_POINTS).assign(y=factor * found["difference"])
-    note_sample(figure, {"": (len(shown), len(found))}, "requests")
-    for name, colour, symbol, sign in _DIRECTIONS:
-        marker = {"color": colour, "symbol": symbol, "size": 5, "opacity": 0.6}
-        points = shown[shown["difference"] * sign > 0]
-        _add_points(
-            figure, f"{name} under {escape_markup(b)}", points, marker, f"%{{y:+.4g}} {unit}"
-        )
-    figure.add_hline(y=0, line={"color": LIMIT_COLOUR, "width": 1})
-    figure.update_yaxes(rangemode="normal")
+    known = found.assign(y=factor * found["difference"])
+    points = {
+        f"{name} under {escape_markup(b)}": known[sign * known["y"] > 0]
+        for name, sign in _DIRECTIONS.items()
+    }
+    title, y = f"Requests that get faster and slower from {a} to {b}", "E2E latency difference"
+    value = f"%{{y:+.4g}} {unit}"
+    figure = _point_cloud(points, looks(points), title, f"{y}, {unit}", unit, value)
+    figure.add_hline(y=0, line=LIMIT_LINE)
     return figure
 
 

@@ -60,7 +60,6 @@ from servetwin.sim.experiments.predict import interval
 from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
 
 _BASELINE, _JOB = "baseline", "loads"
-_BEFORE = "baseline"
 _MAY_BREAK = "\u200b"
 _BOXES = {
     "holds": (st.success, "check_circle"),
@@ -90,7 +89,7 @@ def page() -> None:
     )  # fmt: skip
     await_first_page()
     await_rest()
-    outcomes = {comparison.OWN_LABEL: outcome, **({_BEFORE: baseline} if baseline else {})}
+    outcomes = {comparison.OWN_LABEL: outcome, **({_BASELINE: baseline} if baseline else {})}
     for label, file in files.items():
         with problems_shown():
             outcomes[label] = simulations.simulate(file)

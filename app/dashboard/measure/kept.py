@@ -38,6 +38,7 @@ OPEN = "measure_open"
 """The control that opens a run."""
 _MESSAGE, _RECEIVED = "measure_message", "measure_received"
 _MOST_COMPARED = 8
+_FOUR_DIGITS = st.column_config.NumberColumn(format="%.4g")
 _MOST_ZIP_MB = MOST_ZIP_BYTES // 1_000_000
 
 
@@ -122,7 +123,8 @@ def _listing(root: Path, folders: list[ListedFolder]) -> None:
     """Draw the runs, and which folders are none."""
     if runs := [run for run in folders if not run.problem]:
         frame = runs_table(runs)
-        table(frame, "The kept runs.")
+        digits = dict.fromkeys(frame.columns[2:5], _FOUR_DIGITS)
+        table(frame, "The kept runs.", column_config=digits)
         downloads(frame, "runs")
     else:
         st.info(page_text("runs.none", folder=root.name))
@@ -251,7 +253,7 @@ def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None
     charts_by_two(placed[:2], source)
     with st.expander("All charts"):
         charts_by_two(placed[2:], source)
-    digits = dict.fromkeys(POINTS, st.column_config.NumberColumn(format="%.4g"))
+    digits = dict.fromkeys(POINTS, _FOUR_DIGITS)
     table(latency_frame(named.run), "Latencies by part of the run.", column_config=digits)
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")
 

@@ -45,7 +45,8 @@ def runs_table(runs: Sequence[ListedFolder]) -> pd.DataFrame:
             values = table[path].astype(float)
             metric = METRICS[path.partition(".")[0]].fitting(values)
             table[path] = values * metric.factor
-            table = table.rename(columns={path: f"{metric_name(path)}, {metric.unit}"})
+            name = f"{metric_name(path)}, {metric.unit}".replace("throughput, tokens", "tokens")
+            table = table.rename(columns={path: name})
     return table
 
 
@@ -64,12 +65,12 @@ def _run_row(folder: Path) -> dict[str, Any]:
         kind = meta["kind"]
         if kind not in get_args(RunKind):
             raise RunError(f"{folder.name}: a run of kind {kind!r}; a newer servetwin wrote it")
-        return {
+        return {  # what a narrow window shows comes first
             "kind": what_ran_short(kind, scenario),
-            "trace": scenario.get("trace", ""),
-            "date": meta.get("date", ""),
-            "requests": summary["requests"]["total"],
             **{path: figure(summary, path) for path in _FIGURES},
+            "date": str(meta.get("date", "")).rpartition(":")[0] or None,
+            "requests": summary["requests"]["total"],
+            "trace": scenario.get("trace"),
         }
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = " ".join(str(error).split())

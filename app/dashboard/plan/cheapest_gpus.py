@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from servetwin.app.dashboard.charts import reserved, table
 from servetwin.app.dashboard.formatting import escaped, page_text
-from servetwin.app.dashboard.jobs.job import find_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from servetwin.app.dashboard.jobs.simulated_items import trace_of
 from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.dashboard.scenario.uploads import packed, result_keys
@@ -62,8 +62,9 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
         start_job(_JOB, plan_on, items, keys=keys, work="search")
     rate_per_s = base.workload.rate_per_s
     goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")
+    currency = "" if options.price else "US$ "
     with reserved("cheapest"):
-        watch_job(_JOB, lambda job: _draw(sorted(job.results.values(), key=rank), gpus, goal))
+        watch_job(_JOB, lambda job: _draw(job, gpus, goal, currency))
         st.caption(escaped(page_text("plan.rests", model=model, prices=LISTED["about"])))
 
 
@@ -81,13 +82,14 @@ def plan_on(one: GpuQuestion) -> PlannedDeployment:
     return planned.rows[0]
 
 
-def _draw(rows: Sequence[PlannedDeployment], gpus: Sequence[str], goal: str) -> None:
+def _draw(job: "Job[Any, Any]", gpus: Sequence[str], goal: str, currency: str) -> None:
     """Draw the answer in a sentence, a row for each kind of GPU, and the commands."""
+    rows = sorted(job.results.values(), key=rank)
     fitting = [row for row in rows if not row.problem]
     ended = {row.gpu for row in rows}
     waiting = [PlannedDeployment(gpu) for gpu in gpus if gpu not in ended]
     if fitting:
-        st.subheader(escaped(headline(fitting[0], goal)), anchor=False)
+        st.subheader(escaped(headline(fitting[0], goal, currency)), anchor=False)
     if fitting or waiting:
         frame = plan_table([*fitting, *waiting])
         cents = st.column_config.NumberColumn(format="%.2f")
@@ -100,13 +102,13 @@ def _draw(rows: Sequence[PlannedDeployment], gpus: Sequence[str], goal: str) -> 
         st.caption(escaped(f"{row.gpu}: {row.problem}"))
 
 
-def headline(best: PlannedDeployment, goal: str) -> str:
-    """Return the answer in a sentence."""
+def headline(best: PlannedDeployment, goal: str, currency: str = "") -> str:
+    """Return the answer in a sentence; ``currency`` stands before the price where it is known."""
     one = "holds" if best.gpus == 1 else "hold"
     text = f"{device_words(best.gpu, best.gpus)} ({best.servers:,} x {best.layout}) {one} {goal}"
     if best.cost_per_h is None:
         return f"{text}; price unknown"
-    return f"{text}, for {best.cost_per_h:,.2f} per hour"
+    return f"{text}, for {currency}{best.cost_per_h:,.2f} per hour"
 
 
 def plan_table(rows: Iterable[PlannedDeployment]) -> pd.DataFrame:
@@ -116,20 +118,20 @@ def plan_table(rows: Iterable[PlannedDeployment]) -> pd.DataFrame:
 
 
 def _cells(row: PlannedDeployment) -> dict[str, Any]:
-    return {
+    return {  # what a narrow window shows comes first
         "GPUs": f"{row.gpus:,} x {row.gpu}",
-        "split": f"{row.servers:,} x {row.layout}",
         "per hour": row.cost_per_h,
-        "per M tokens": cost_words(row),
-        "headroom": None if row.headroom is None else 100 * row.headroom,
         "holds up to": capacity_words(row),
+        "headroom": None if row.headroom is None else 100 * row.headroom,
+        "split": f"{row.servers:,} x {row.layout}",
+        "per M tokens": cost_words(row),
         "step times": row.evidence,
     }
 
 
 def _commands(rows: Sequence[PlannedDeployment]) -> None:
     """Draw the command that starts a server, and the manifest, by kind of GPU."""
-    tabs = st.tabs([f"{row.servers:,} x on {row.gpu}" for row in rows])
+    tabs = st.tabs([f"{row.gpus:,} x {row.gpu}" for row in rows])
     for row, tab in zip(rows, tabs, strict=True):
         with tab:
             if row.limited_by:

@@ -33,7 +33,6 @@ from servetwin.app.reports.html.tables import error_rows
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.run_words import made_by, outside_warning, source_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.app.verdict.claims import Comparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, origin_sentences
 from servetwin.sim.records.metrics import LATENCIES
@@ -96,8 +95,10 @@ def _trials(root: str, changed: float) -> trials.Trials:
 
 
 def _verdict(name: str, trial: Trial) -> None:
-    metrics = trial.comparison.metrics
-    _box(trial.load, trial.comparison, trial.noun)
+    comparison, metrics = trial.comparison, trial.comparison.metrics
+    sign, words = trials.VERDICTS[comparison.outcome][0], verdict_in_words(comparison, trial.noun)
+    box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
+    box[comparison.outcome](escaped(f"{sign} {' '.join(words)} Load: {trial.load}."))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(page_text("trust.example", command=trials.COMMAND))
@@ -110,16 +111,6 @@ def _verdict(name: str, trial: Trial) -> None:
 
 def _source(trial: Trial) -> str:
     return source_line([trial.predicted.run, *(named.run for named in trial.measured)])
-
-
-def _box(what: str, comparison: Comparison, noun: str) -> None:
-    """Show the verdict on ``what``, in words and colour."""
-    box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
-    sign, words = (
-        trials.VERDICTS[comparison.outcome][0],
-        " ".join(verdict_in_words(comparison, noun)),
-    )
-    box[comparison.outcome](escaped(f"{sign} {what}: {words}"))
 
 
 def _errors(trial: Trial) -> None:

@@ -1,5 +1,6 @@
 """Trials: predictions compared with load tests, of this dashboard's folder and a bundled one."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -60,14 +61,15 @@ def when_and_where(trial: Trial) -> str:
 
     A recorded run was measured elsewhere: what it keeps of a machine is where it was imported.
     """
-    texts = []
+    texts, dates = [], defaultdict[str, list[str]](list)
     for named in trial.measured:
         meta, scenario = named.run.meta, named.run.scenario
         if tool := scenario.get("recorded_by"):
             texts.append(f"elsewhere: {scenario.get('trace')} ({tool})")
             continue
         machine = f"{meta.get('processor', 'unknown machine')}, {meta.get('cores', '?')} cores"
-        texts.append(f"{meta.get('date', 'at an unknown time')} on {machine}")
+        dates[machine].append(str(meta.get("date", "at an unknown time")))
+    texts += [f"{' to '.join(sorted({min(of), max(of)}))} on {on}" for on, of in dates.items()]
     return "; ".join(texts)
 
 

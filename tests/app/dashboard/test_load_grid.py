@@ -29,7 +29,7 @@ def test_the_limit_of_the_load_is_the_highest_up_to_which_every_one_holds() -> N
         }
     )
     assert limits_of_load(points, 0.99, 5.0) == [
-        "a meets the SLO up to 10 requests/s (at 20 no longer); today's load is 50 % of that.",
-        "b meets the SLO up to 40 requests/s (more was not tried); today's load is 12.5 % of that.",
-        "c does not meet the SLO at 10 requests/s.",
+        "Up to 10 requests/s a meets the SLO (at 20 no longer); today's load is 50 % of that.",
+        "Up to 40 requests/s b meets the SLO (more was not tried); today's load is 12.5 % of that.",
+        "At 10 requests/s already, c misses the SLO.",
     ]

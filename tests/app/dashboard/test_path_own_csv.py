@@ -57,10 +57,10 @@ def test_a_csv_of_a_service_becomes_a_number_of_gpus_in_four_clicks(
     expect(sidebar.get_by_text("service.csv: 390 requests; failed: 429 (10)")).to_be_visible()
     user.page.get_by_role("link", name="Plan", exact=True).click()
     user.await_heading("Plan", level=1)
-    h100s = user.page.get_by_role("tab", name="x on h100")
+    h100s = user.page.get_by_role("tab", name="x h100")
     expect(h100s).to_be_visible(timeout=120_000)
     planned = planned_on_the_command_line(path)
-    assert h100s.inner_text() == f"{planned['servers']} x on h100"
+    assert h100s.inner_text() == f"{planned['gpus']} x h100"
     answer = user.page.get_by_role("heading", level=3)
     expect(answer).to_contain_text("hold TTFT 500 ms, TPOT 50 ms for 99 % of the requests")
     user.assert_sound()

@@ -51,7 +51,7 @@ def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: figures.Figur
     assert all(list(trace.x) == [1000, 2000] * 2 for trace in found)
     assert found[0].text[0] == "A, mean: predicted 1,100 ms, measured 1,000 ms, +10.0 %"
     titles = [axis.title.text for axis in drawn.select_xaxes()]
-    assert titles == ["measured TTFT, ms", "measured TPOT, ms"]
+    assert titles == ["measured<br>TTFT, ms", "measured<br>TPOT, ms"]
 
 
 def test_both_axes_are_logarithmic_with_equal_ends_and_ticks(drawn: figures.Figure) -> None:

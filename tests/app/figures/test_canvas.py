@@ -139,9 +139,7 @@ def test_what_is_sampled_is_said_beside_the_figure() -> None:
     assert figures.note_of(figures.gantt(frame)) == "120 of 10,000 finished requests shown."
     over_time = figures.latency_over_time(many, "ttft_s", LOOKS)
     assert figures.note_of(over_time) == "1,500 of 10,000 requests shown."
-    assert figures.note_of(figures.gains_over_time(gains, "A", "B")) == (
-        "1,500 of 10,000 requests shown."
-    )
+    assert "slower under B: 1,500 of" in figures.note_of(figures.gains_over_time(gains, "A", "B"))
     cdf = figures.latency_cdf(many, "ttft_s", LOOKS)
     assert figures.note_of(cdf) == "", "a thinned curve looks the same"
     both = figures.latency_over_time({**many, "B": frame}, "ttft_s", LOOKS)

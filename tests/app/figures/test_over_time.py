@@ -36,7 +36,7 @@ def test_gains_figure_has_a_trace_per_direction() -> None:
     assert figure.data[0].marker.symbol != figure.data[1].marker.symbol
     assert figure.layout.xaxis.title.text == "scheduled arrival, s"
     assert figure.layout.yaxis.title.text == "E2E latency difference, ms"
-    assert "faster 1, slower 1" in figures.alt_text(figure)
+    assert "faster under b: 1 requests" in figures.alt_text(figure)
 
 
 def test_live_answers_stand_beside_the_predicted_median_and_the_limit() -> None:

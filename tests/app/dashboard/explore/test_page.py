@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("few_replications")
 
 
 SHOWN = shown_metrics()
+INTERVAL = re.compile(r"[\d,.]+ to [\d,.]+")
 
 
 @pytest.mark.parametrize(("shared_tokens", "said"), [(0, True), (64, False)])
@@ -42,8 +43,8 @@ def test_page_has_verdict_figures_and_intervals() -> None:
     assert len(at.metric) == len(SHOWN)
     assert all(metric.delta == "" for metric in at.metric)
     captions = [caption.value for caption in at.caption]
-    assert sum(text.startswith("90 %: ") and text != "90 %: ..." for text in captions) == len(SHOWN)
-    assert f"90 %: {ALIKE}" in captions, "all requests meet the SLO in every draw"
+    assert sum(bool(INTERVAL.fullmatch(text)) for text in captions) == len(SHOWN) - 1
+    assert ALIKE in captions, "all requests meet the SLO in every draw"
 
 
 def test_a_recorded_trace_has_no_intervals_and_says_so_once() -> None:
@@ -134,7 +135,7 @@ def test_charts_and_intervals_wait_for_controls_at_rest(monkeypatch: pytest.Monk
     assert len(at.success) == 1
     assert len(at.metric) == len(SHOWN)
     assert not at.get("plotly_chart")
-    assert "90 %: ..." in [caption.value for caption in at.caption]
+    assert "..." in [caption.value for caption in at.caption]
     monkeypatch.undo()
     assert len(at.run().get("plotly_chart")) == 3
 

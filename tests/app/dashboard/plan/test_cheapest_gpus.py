@@ -49,13 +49,14 @@ def test_the_cheapest_come_first_with_the_command_of_each(questions: list[GpuQue
     assert not at.exception
     assert at.subheader[0].value.replace("\\", "") == (
         "4 L40S (2 x tp=2) hold TTFT 500 ms, TPOT 50 ms for 99 % of the requests at 10 per second, "
-        "for 3.20 per hour"
+        "for US$ 3.20 per hour"
     )
     rows = at.dataframe[0].value
     assert list(rows["GPUs"]) == ["4 x l40s", "2 x h100", "h200", "a100-80gb", "b200"]
     assert list(rows["holds up to"][:2]) == ["12/s [11 to 13]"] * 2
     assert list(rows["per M tokens"][:2]) == ["0.15 [0.15 to 0.3]"] * 2
     assert rows["per hour"][2:].isna().all(), "not planned yet"
+    assert [tab.label for tab in at.tabs] == ["4 x l40s", "2 x h100"]
     assert [code.value for code in at.code] == [L40S.command] * 2
     assert any(one.value.startswith("l4\\: not even 512") for one in at.caption)
     assert [one.options.gpu for one in questions] == ["h100", "h200", "a100-80gb", "l40s", "b200"]

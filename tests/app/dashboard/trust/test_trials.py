@@ -49,7 +49,10 @@ def test_the_bundled_trial_is_the_one_that_was_reported(tmp_path: Path) -> None:
         assert row.measured == pytest.approx(np.mean(values), rel=0.003), "each at its own load"
     assert trial.comparison.outcome == "holds"
     assert rows["step_s.all"].outcome == "holds"
-    assert "2026-11-27" in when_and_where(trial)
+    assert when_and_where(trial) == (
+        "2026-11-27 07:05:18 +0000 to 2026-11-27 07:05:47 +0000"
+        " on Intel(R) Xeon(R) Processor, 2 cores"
+    )
     runs = {f"{NAME}/{run}" for run in ("predicted", *(f"measured-{test}" for test in range(1, 5)))}
     assert set(requests_of(trial)["run"]) == runs
 
