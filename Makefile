@@ -11,6 +11,7 @@ TEST_PROCESSES ?= $(shell expr $$(nproc) + 1)
 # Exit code 3, "cannot tell", is an answer and no failure of make.
 demo: $(VENV)/.ready
 	$(BIN)/servetwin demo || test $$? = 3
+	@$(BIN)/python compile_core.py || true
 
 # The dashboard, for a first answer about a file of one's own.
 dashboard: $(VENV)/.ready
@@ -35,16 +36,15 @@ quick: $(VENV)/.ready
 	$(PYTEST) -m "not quiet and not slow and not browser" \
 		--hypothesis-profile=quick tests/policies tests/sim tests/workloads tests/loadtest tests/test_architecture.py
 
-# A copy of this checkout in build/compiled whose core mypyc has compiled; it takes a C compiler.
-compiled: $(VENV)/.ready
-	$(BIN)/python compile_core.py build/compiled
+# The core compiled by mypyc, once for these sources, in the cache of the user; it takes a C compiler.
+core: $(VENV)/.ready
+	$(BIN)/python compile_core.py
 
-# The tests of the simulator and its commands, against that copy.
+# The tests that touch the core, compiled; all others run the sources (tests/conftest.py).
 test-compiled: export OMP_NUM_THREADS = 1
-test-compiled: export PYTHONPATH = $(CURDIR)/build/compiled
-test-compiled: compiled
-	cd build/compiled && $(abspath $(BIN))/python -m pytest -q -n $(TEST_PROCESSES) --dist loadfile \
-		-m "not quiet and not browser" $(COMPILED_TESTS)
+test-compiled: export SERVETWIN_PURE =
+test-compiled: core
+	$(PYTEST) -m "not quiet and not browser" $(COMPILED_TESTS)
 
 # Which single changes to policies, core, metrics, stream reading and verdict does no test notice?
 # (tool.mutmut in pyproject.toml.) In a copy whose folders lie below servetwin/, where their names say.
@@ -85,7 +85,7 @@ docs: $(VENV)/.ready
 
 # The rows of the compiled core want a C compiler.
 bench: $(VENV)/.ready
-	$(BIN)/python compile_core.py build/compiled || echo "without the rows of the compiled core"
+	$(BIN)/python compile_core.py || echo "without the rows of the compiled core"
 	$(BIN)/python -m pytest -q tests/benchmarks/bench_simulator.py \
 		tests/benchmarks/bench_clusters.py tests/benchmarks/bench_queues.py \
 		tests/benchmarks/bench_loadtest.py
@@ -111,4 +111,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	$(BIN)/python -m pip install -q -r requirements.txt
 	touch $@
 
-.PHONY: demo dashboard test test-full quick compiled test-compiled mutants lock lowest audit licences docs bench lint types gpu
+.PHONY: demo dashboard test test-full quick core test-compiled mutants lock lowest audit licences docs bench lint types gpu

@@ -1,24 +1,28 @@
 """Compile the core with mypyc: the files in which a simulation spends its time.
 
-``python compile_core.py FOLDER`` makes FOLDER a copy of this checkout in which compiled modules lie
-beside their sources; Python takes the compiled ones there. The checkout itself stays as it is. What
-was compiled is kept beside FOLDER, and compiled again when a source has changed. With ``--modules``
-FOLDER gets the compiled modules alone.
+What was compiled is kept in the user's cache by the content of the sources, where a checkout finds
+it (``servetwin.core_cache``); it is compiled again when a source has changed. ``--modules FOLDER``
+also copies it, for a wheel.
 
 The same files run interpreted: both builds give equal results, to the last bit.
 """
 
 import argparse
-import hashlib
 import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
+
+from servetwin.core_cache import kept
 
 ROOT = Path(__file__).resolve().parent
 SOURCES = ("workloads", "policies", "sim")
-"""Folders whose files decide what is compiled, and how."""
+COMPILER = "mypy[mypyc]==2.4.1"
+"""Another version compiles anew."""
+MOST_KEPT = 8
+"""So many states of the sources are kept, the latest."""
 COMPILED = (
     "policies/*.py",
     "policies/*/*.py",
@@ -38,8 +42,6 @@ INTERPRETED = {
     "sim/core/environment.py": "derives from SimPy's classes",
 }
 """Files among ``COMPILED`` that stay as they are, each with its reason."""
-MADE = {"build", "dist", "mutants", "results", "runs"}
-"""Folders of a checkout with what was made from it."""
 GROUP = "servetwin"
 MYPY_OPTIONS = (
     "--config-file=",  # an environment that builds a wheel lacks the packages with the types
@@ -56,15 +58,6 @@ def modules(root: Path = ROOT) -> list[str]:
     """Return the files to compile, relative to ``root``."""
     found = {path.relative_to(root).as_posix() for glob in COMPILED for path in root.glob(glob)}
     return sorted(name for name in found - set(INTERPRETED) if not name.endswith("__init__.py"))
-
-
-def digest(root: Path = ROOT) -> str:
-    """Return a name for all that the compiled modules depend on."""
-    files = [path for folder in SOURCES for path in sorted((root / folder).rglob("*.py"))]
-    found = hashlib.sha256(sysconfig.get_config_var("EXT_SUFFIX").encode())
-    for path in [root / "compile_core.py", *files]:
-        found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return found.hexdigest()
 
 
 def can_compile() -> bool:
@@ -106,43 +99,40 @@ def _package(root: Path, folder: Path) -> Path:
     return folder
 
 
-def copy_checkout(root: Path, folder: Path, compiled: Path) -> None:
-    """Make ``folder`` a copy of ``root`` with the modules in ``compiled``."""
+def keep_compiled(root: Path) -> Path:
+    """Return the folder with the modules of these sources, compiled now if they were not yet.
 
-    def left_out(place: str, names: list[str]) -> list[str]:
-        at_root = Path(place) == root
-        return [n for n in names if n == "__pycache__" or (at_root and (n[0] == "." or n in MADE))]
-
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(root, folder, ignore=left_out)
-    shutil.copytree(compiled / GROUP, folder, dirs_exist_ok=True)
-    for library in compiled.glob("*.*"):
-        shutil.copy(library, folder)
-    traces, link = root.parent / "shared", folder.parent / "shared"
-    if traces.is_dir() and not link.exists():  # the copy finds them where the checkout does
-        link.symlink_to(traces)
+    They lie in a folder of another name until they are whole. Raises ``OSError`` where the cache
+    cannot be written, or a source has changed meanwhile.
+    """
+    folder = kept(root)
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as draft:
+            sys.stderr.write("compiling the core, once for these sources: about 100 s\n")
+            compile_modules(root, Path(draft, "modules"))
+            if kept(root) != folder:
+                raise OSError("a source has changed meanwhile")
+            Path(draft, "modules").rename(folder)
+        by_age = sorted(folder.parent.iterdir(), key=lambda each: each.stat().st_mtime)
+        for old in by_age[:-MOST_KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
+    return folder
 
 
 def main() -> None:
-    """Compile what has changed, and make the folder anew."""
+    """Compile what has changed; say in a line why that cannot be."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--modules", action="store_true", help="no copy of the checkout")
-    given = parser.parse_args()
-    if not can_compile():
-        sys.exit("compile_core.py: no C compiler, or no Python.h beside it; CC=gcc names another")
-    folder = given.folder.resolve()
-    if given.modules:
-        compile_modules(ROOT, folder)
-        return
-    compiled = folder.with_name(f"{folder.name}-modules")
-    stamp = folder.with_name(f"{folder.name}-digest")
-    now = digest()
-    if not (stamp.is_file() and stamp.read_text() == now):
-        shutil.rmtree(compiled, ignore_errors=True)
-        compile_modules(ROOT, compiled)
-        stamp.write_text(now)
-    copy_checkout(ROOT, folder, compiled)
+    parser.add_argument("--modules", type=Path, metavar="FOLDER", help="copy the modules there")
+    copied_to = parser.parse_args().modules
+    try:
+        if not (can_compile() or kept(ROOT).is_dir()):
+            raise OSError("no C compiler, or no Python.h beside it; CC=gcc names another")
+        folder = keep_compiled(ROOT)
+    except (OSError, ImportError, KeyboardInterrupt) as error:
+        sys.exit(f"the core stays pure Python, with the same results: {error or 'interrupted'}")
+    if copied_to:
+        shutil.copytree(folder, copied_to.resolve())
 
 
 if __name__ == "__main__":

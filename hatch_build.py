@@ -9,12 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-
-COMPILER = "mypy[mypyc]==2.4.1"
 
 
 class CompiledCore(BuildHookInterface[Any]):  # type: ignore[misc]  # hatchling is not installed here
@@ -23,7 +23,7 @@ class CompiledCore(BuildHookInterface[Any]):  # type: ignore[misc]  # hatchling 
     def dependencies(self) -> list[str]:
         """Return what compiling needs; pip's command says for which kind of install it asks."""
         asked_for_editable = "get_requires_for_build_editable" in sys.argv
-        return [COMPILER] if _wanted() and not asked_for_editable else []
+        return [_compile_core().COMPILER] if _wanted() and not asked_for_editable else []
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, and name the modules to the builder; a wheel that has any is of one platform."""
@@ -50,8 +50,11 @@ class CompiledCore(BuildHookInterface[Any]):  # type: ignore[misc]  # hatchling 
 
 
 def _wanted() -> bool:
-    """Return whether to compile; ``compile_core`` is beside this file, which is loaded by path."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from compile_core import can_compile
+    """Return whether to compile."""
+    return bool(_compile_core().can_compile()) and not os.environ.get("SERVETWIN_PURE")
 
-    return can_compile() and not os.environ.get("SERVETWIN_PURE")
+
+def _compile_core() -> ModuleType:
+    """Return ``compile_core``, which is beside this file; hatchling loads this one by its path."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    return import_module("compile_core")

@@ -1,6 +1,7 @@
 """The ``servetwin`` command line: its commands, each imported when it is used."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
@@ -13,6 +14,7 @@ from typer.core import TyperGroup
 
 from servetwin.app.command import Command, UsageError, completions, section
 from servetwin.app.last_net import OUR_FAULT, is_out_of_memory, last_words
+from servetwin.core_cache import PURE, CompiledCore
 
 COMMANDS: Mapping[str, tuple[str, str]] = json.loads(
     Path(__file__).with_name("commands").joinpath("commands.json").read_text()
@@ -179,7 +181,8 @@ def version_line() -> str:
     """Return the name, the version, and whether the core is compiled."""
     from servetwin.workloads.program.package import own_version
 
-    return f"servetwin {own_version()} ({'compiled' if is_compiled() else 'pure Python'})"
+    core = "compiled" if is_compiled() else f"pure Python{why_pure()}"
+    return f"servetwin {own_version()} ({core})"
 
 
 def is_compiled() -> bool:
@@ -187,6 +190,14 @@ def is_compiled() -> bool:
     from servetwin.policies import lockstep
 
     return not lockstep.__file__.endswith(".py")
+
+
+def why_pure() -> str:
+    """Return why a checkout runs its sources, to follow "pure Python"; nothing of a wheel."""
+    if os.environ.get(PURE):
+        return f": {PURE} is set"
+    in_checkout = any(isinstance(finder, CompiledCore) for finder in sys.meta_path)
+    return ": these sources are not compiled, `make core` does that" if in_checkout else ""
 
 
 def _print_error(text: str) -> None:

@@ -5,8 +5,11 @@ The names of this package are the public API; each is imported when it is first 
 
 import sys
 from importlib import import_module
+from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from servetwin.core_cache import PURE, CompiledCore
 
 if TYPE_CHECKING:
     from servetwin.app.plan.plan import plan as plan
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 _HERE = Path(__file__).resolve().parent
 if not (_HERE / "sim").is_dir():
     __path__.append(str(_HERE.parent))
+    if not environ.get(PURE):
+        sys.meta_path.insert(0, CompiledCore(_HERE.parent))
 
 _PLACES = {
     "Deployment": "app.scenario.options.deployment:Deployment",

@@ -18,7 +18,15 @@ from typing import Any
 import pytest
 from hypothesis import Phase, settings
 
-from tests.support.dashboard_app import Browser, Chromium, ServedDashboard, served_dashboard
+# Tests run the sources, whatever is compiled; `make test-compiled` sets it empty.
+os.environ.setdefault("SERVETWIN_PURE", "1")
+
+from tests.support.dashboard_app import (  # imports the core, pure or compiled
+    Browser,
+    Chromium,
+    ServedDashboard,
+    served_dashboard,
+)
 from tests.support.effort import FULL
 
 # Python 3.11 would trace every line of every example for the phase that explains a failure.

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -11,14 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compile_core
-from servetwin.app.cli import is_compiled
+from servetwin.core_cache import kept
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import ROUTERS
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
 from tests.support.both_builds import (
-    COMPILED,
-    PURE,
     Build,
     Outcome,
     on_a_cluster,
@@ -36,7 +33,7 @@ SMALL = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=3,
 def builds() -> Iterator[tuple[Build, Build]]:
     """Yield both builds, the pure one first."""
     require_compiled()
-    with Build(PURE) as pure, Build(COMPILED) as compiled:
+    with Build(pure=True) as pure, Build(pure=False) as compiled:
         assert (pure.is_compiled, compiled.is_compiled) == (False, True)
         yield pure, compiled
 
@@ -91,13 +88,10 @@ def test_both_builds_simulate_a_long_trace_to_the_last_bit(
     assert found.requests.count("finished") == len(requests)
 
 
-def test_what_a_compiled_copy_imports_is_compiled(builds: tuple[Build, Build]) -> None:
-    suffixes = (".so", ".pyd")
-    found = {path.relative_to(COMPILED) for path in COMPILED.rglob("*") if path.suffix in suffixes}
-    names = {path.with_name(path.name.partition(".")[0]) for path in found}
-    wanted = {Path(module).with_suffix("") for module in compile_core.modules(PURE)}
-    assert wanted <= names
-    assert is_compiled() == (ROOT == COMPILED)
+def test_what_a_compiled_core_imports_is_compiled(builds: tuple[Build, Build]) -> None:
+    folder = kept(ROOT) / "servetwin"
+    names = {path.relative_to(folder).as_posix().partition(".")[0] for path in folder.rglob("*.*")}
+    assert {module.removesuffix(".py") for module in compile_core.modules()} <= names
 
 
 def test_every_file_that_stays_interpreted_is_there_and_would_be_compiled() -> None:

@@ -10,16 +10,15 @@ import sys
 from typing import Any
 
 from servetwin.app.cli import is_compiled
+from servetwin.core_cache import PURE
 from tests.benchmarks.simulator import CASES, costs
-from tests.support.both_builds import COMPILED
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Measure a case of ``tests.benchmarks.simulator`` in ``build/compiled``."""
+    """Measure a case of ``tests.benchmarks.simulator`` with the compiled core."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.benchmarks.compiled", name],
-        cwd=COMPILED,
-        env={**os.environ, "PYTHONPATH": str(COMPILED)},
+        env={**os.environ, PURE: ""},
         capture_output=True,
         text=True,
         check=True,

@@ -9,14 +9,13 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
 
-from compile_core import digest
 from servetwin.app.cli import is_compiled
+from servetwin.core_cache import PURE, kept
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.routers.replica_loads import RouterConfig
@@ -32,8 +31,6 @@ from servetwin.workloads.request import Request
 from tests.support.paths import ROOT
 from tests.support.random_runs import STEP_TIME, Clock, Opaque
 
-PURE = ROOT.parents[1] if is_compiled() else ROOT
-COMPILED = PURE / "build" / "compiled"
 NOISE = NoiseSample(np.array([0.9, 1.0, 1.3]))
 
 
@@ -86,13 +83,13 @@ def outcome(run: Run) -> Outcome:
 
 
 class Build:
-    """A process that simulates with the build in ``folder``."""
+    """A process that simulates with the compiled core, or the ``pure`` one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, *, pure: bool) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.both_builds"],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(folder)},
+            cwd=ROOT,
+            env={**os.environ, PURE: "1" if pure else ""},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -118,11 +115,8 @@ class Build:
 
 def require_compiled() -> None:
     """Skip the test where the sources at hand are not compiled."""
-    stamp = COMPILED.with_name("compiled-digest")
-    if not stamp.is_file() or not COMPILED.is_dir():
-        pytest.skip("nothing is compiled; make compiled does that")
-    if stamp.read_text() != digest(PURE):
-        pytest.skip("build/compiled was made of other sources; make compiled makes it anew")
+    if not kept(ROOT).is_dir():
+        pytest.skip("these sources are not compiled; make core does that")
 
 
 def main() -> None:
