@@ -57,7 +57,8 @@ def test_both_builds_simulate_the_same_policies_to_the_last_bit(
 ) -> None:
     config = data.draw(policies(batching))
     if batching in ("continuous", "unified") and data.draw(st.booleans()):
-        plain = {"decode_needs_free_block": False, "recompute": "all", "long_prefill_tokens": 0}
+        plain = {"decode_needs_free_block": False, "recompute": "all"}
+        plain |= {"long_prefill_tokens": 0, "long_prefill_adaptive": False}
         config = config.changed(token_budget=64, **plain).with_drafts(2)
     clock: Clock = data.draw(st.sampled_from(get_args(Clock)))
     assert_equal(builds, lambda b, macro: b.run(on_one_server, config, requests, macro, clock))
