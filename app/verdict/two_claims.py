@@ -200,13 +200,16 @@ def refill_s(steps: pd.DataFrame) -> float:
 
 
 def compare_steps(steps: StepsInBeats, limit: float = STEP_LIMIT) -> list[MetricComparison]:
-    """Compare the times of all steps, then of each kind of step; means per step, in seconds."""
+    """Compare the times of all steps, then of each kind of step that took time.
+
+    They are means per step, in seconds.
+    """
     frame = steps.frame
     if frame.empty:
         return []
     without = [frame[frame["block"] != block] for block in frame["block"].unique()]
     refills_s = [refill_s(rest) for rest in without]
-    kinds = [kind for kind in ("all", *STEP_KINDS) if len(_of_kind(frame, kind))]
+    kinds = [kind for kind in ("all", *STEP_KINDS) if _of_kind(frame, kind)["took_s"].any()]
     return [_compare_kind(kind, steps, refills_s, limit) for kind in kinds]
 
 

@@ -4,10 +4,11 @@
 Every body must be answered by 200, or by a 4xx in OpenAI's shape, and leave the server ready.
 """
 
+import gzip
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +38,15 @@ COMMON: dict[str, Any] = {
     "skip_special_tokens": False,
     "structured_outputs": {"json": {"type": "object"}}, "guided_regex": "a+", "cache_salt": "s",
     "detokenize": True, "add_special_tokens": True, "request_id": "r", "lora_request": None,
+    "top_logprobs_num": 2, "sampling_params": {"max_new_tokens": 5, "temperature": 0},
+    "text": "abc", "rid": "r", "max_new_tokens": 4, "return_logprob": True, "lora_path": None,
+    "session_params": {"id": "s"}, "separate_reasoning": False, "chat_template": None,
+    "continue_final_message": False, "add_generation_prompt": True, "documents": [],
+    "mm_processor_kwargs": None, "vllm_xargs": {}, "kv_transfer_params": None, "min_length": 0,
+    "stream_interval": 1, "data_parallel_rank": 0, "bootstrap_host": "h", "stop_regex": "a",
+    "no_stop_trim": True, "custom_params": None, "ebnf": None, "regex": None, "json_schema": None,
+    "output_tokens": 3, "prompt_tokens": 4, "extra_body": {"top_k": 1}, "include_reasoning": True,
+    "return_tokens_as_token_ids": True, "thinking": {"type": "disabled"}, "verbosity": "low",
 }  # fmt: skip
 PROMPTS: list[Any] = ["abc", [65, 66], ["a", "b"], [[65], [66, 67]], "é\u2028\U0001f4a9"]
 MESSAGES: list[Any] = [
@@ -45,6 +55,24 @@ MESSAGES: list[Any] = [
     {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
     {"role": "tool", "content": "5", "tool_call_id": "1"},
 ]
+RECODED: Sequence[Callable[[bytes], bytes]] = [
+    lambda raw: raw.decode("utf-8", "replace").encode("utf-16"),
+    lambda raw: raw.decode("utf-8", "replace").encode("utf-8-sig"),
+    lambda raw: raw.decode("utf-8", "replace").encode("utf-32-le"),
+    lambda raw: raw.replace(b", ", b",\r\n"),
+    lambda raw: raw[:-1] + b", " + raw[1:],
+    lambda raw: raw[:-1] + b', "x": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+    lambda raw: raw[:-1] + b', "seed": ' + b"9" * 5000 + b"}",
+    lambda raw: raw[:-1] + b', "temperature": NaN, "max_tokens": Infinity}',
+    lambda raw: raw + b"\n" + raw,
+    gzip.compress,
+    lambda raw: b" " * 70_000 + raw,
+    lambda raw: raw[:-1] + b', "user": "' + b"x" * 70_000 + b'"}',
+    lambda raw: raw[:-1] + b', "metadata": [' + b"{}," * 30_000 + b"{}]}",
+    lambda raw: raw[: len(raw) // 2] + b"\xc3\x28" + raw[len(raw) // 2 :],
+    lambda raw: b"",
+]
+"""A body in odd encodings and shapes: keys twice, deep, large, of two documents."""
 EXPECTED_STATUS = {200, 400, 404, 413, 429}
 ERROR_FIELDS = {"message", "type", "param", "code"}
 """Of the engine; the mock has the first two."""
@@ -61,7 +89,9 @@ def draw(rng: np.random.Generator) -> bytes:
         body["prompt"] = PROMPTS[rng.integers(len(PROMPTS))]
     if rng.random() < 0.8:
         body = mutated_json(rng, body)
-    raw = json.dumps(body).encode()
+    raw = json.dumps(body, ensure_ascii=bool(rng.random() < 0.5)).encode("utf-8", "surrogatepass")
+    if rng.random() < 0.2:
+        raw = RECODED[rng.integers(len(RECODED))](raw)
     if rng.random() < 0.3:
         raw = mutated_bytes(rng, raw)
     return f"{CHAT if is_chat else COMPLETIONS}\n".encode() + raw

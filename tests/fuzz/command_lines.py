@@ -1,10 +1,12 @@
 """Fuzz the command line: ``python -m tests.fuzz.command_lines --minutes 1``.
 
-A right command gets up to two more options, drawn from those that it declares, with right and
-wrong values of their types, or an input that is broken. Whatever comes of it: one of the exit
-codes, no traceback, an explanation where it is refused, and JSON without NaN where it is done.
+A right command gets up to five more options, drawn from those that it declares, with right and
+wrong values of their types, an option of another tool, or an input that is broken. Whatever comes
+of it: one of the exit codes, no traceback, an explanation where it is refused, and JSON without NaN
+where it is done.
 """
 
+import gzip
 import inspect
 import json
 import os
@@ -13,7 +15,7 @@ import shlex
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,40 @@ TEXTS = [
     "h100:0", "http://127.0.0.1:99999", "x.py:Class", "max_seqs=0", "max_seqs=8", "1:2:3", "@",
     "~", "$HOME",
 ]  # fmt: skip
+OTHERS = [
+    "--tensor-parallel-size 2", "--max-num-seqs 256", "--max-num-batched-tokens 8192",
+    "--gpu-memory-utilization 0.9", "--enable-prefix-caching", "--no-enable-chunked-prefill",
+    "--kv-cache-dtype fp8", "--block-size 16", "--speculative-config {}", "--num-prompts 100",
+    "--request-rate inf", "--random-input-len 512", "--dataset-name sharegpt", "--tp-size 2",
+    "--chunked-prefill-size -1", "--mem-fraction-static 0.8", "--schedule-policy lpm",
+    "--rate-type sweep", "--max-seconds 30", "--target http://127.0.0.1:9", "--tp 2", "-tp 2",
+    "--data prompt_tokens=512,output_tokens=128", "--burstiness 1.0", "--ignore-eos",
+    "--percentile-metrics ttft,tpot", "--goodput ttft:500", "--backend openai-chat",
+]  # fmt: skip
+"""Options of vLLM, SGLang and GuideLLM, as from the fingers of their users."""
+GIVEN = ("{trace}", "{run}", "{bench}", "{out}")
+PLACES = ("folder", "pipe", "loop", "null", "missing", "below a file", "long")
+"""What stands in the place of a file, and is none."""
+RECODED: Mapping[str, Callable[[bytes], bytes]] = {
+    "utf-16": lambda data: data.decode().encode("utf-16"),
+    "utf-8-sig": lambda data: data.decode().encode("utf-8-sig"),
+    "utf-32-be": lambda data: data.decode().encode("utf-32-be"),
+    "crlf": lambda data: data.replace(b"\n", b"\r\n"),
+    "cr": lambda data: data.replace(b"\n", b"\r"),
+    "empty": lambda data: b"\n",
+    "spaces": lambda data: b" \n" * 50,
+    "gzip": gzip.compress,
+    "cut gzip": lambda data: gzip.compress(data)[:-9],
+    "nan": lambda data: re.sub(rb"\d+", b"NaN", data, count=9),
+    "huge": lambda data: re.sub(rb": ?\d+", b": " + b"9" * 400, data, count=9),
+    "twice": lambda data: data.replace(b"{", b'{"request_id": "x", "request_id": "x", '),
+    "deep": lambda data: data + b"[" * 50_000,
+    "deep value": lambda data: data + b'{"arrival_s": ' + b"[" * 900 + b"]" * 900 + b"}\n",
+    "nul": lambda data: data.replace(b" ", b"\0"),
+    "one line": lambda data: data.replace(b"\n", b" "),
+    "array": lambda data: b"[" + data.strip().replace(b"\n", b",") + b"]",
+}
+"""A right trace in odd encodings and shapes."""
 CODES = (0, 1, 2, 3)
 
 
@@ -69,15 +105,34 @@ def draw(rng: np.random.Generator) -> bytes:
     command = commands().commands[name]
     hints = inspect.signature(command.callback).parameters
     options = [option for option in command.options if not NEVER.search(option.name)]
-    for place in rng.permutation(len(options))[: rng.integers(0, 3)]:
+    for place in rng.permutation(len(options))[: rng.integers(0, 6)]:
         option = options[place]
         words += [option.opts[0], *_value(rng, option, hints[option.name].annotation)]
     if name in ("replay", "capacity", "workload stats") and rng.random() < 0.5:
         words.append("--json")
-    broken = b""
-    if rng.random() < 0.35:
+    if rng.random() < 0.1:
+        words += shlex.split(str(rng.choice(OTHERS)))
+    if rng.random() < 0.15:
+        words = [f"{{{rng.choice(PLACES)}}}" if word in GIVEN else word for word in words]
+    broken, kind = b"", rng.random()
+    if kind < 0.2:
+        broken = f"RECODED {rng.choice(list(RECODED))}".encode()
+    elif kind < 0.45:
         broken = draw_trace(rng).partition(b"\n")[2] if rng.random() < 0.7 else _broken_json(rng)
     return json.dumps(words).encode() + b"\n" + broken
+
+
+def odd_places(folder: Path) -> dict[str, str]:
+    """Make what is no file, and return the places by their names."""
+    (folder / "sub").mkdir()
+    os.mkfifo(folder / "pipe")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "file").write_bytes(b"x")
+    places = {
+        "folder": "sub", "pipe": "pipe", "loop": "loop", "null": "/dev/null", "missing": "missing",
+        "below a file": "file/below", "long": "x" * 300,
+    }  # fmt: skip
+    return {f"{{{name}}}": str(folder / place) for name, place in places.items()}
 
 
 def _value(rng: np.random.Generator, option: Any, hint: Any) -> list[str]:
@@ -121,6 +176,9 @@ class CommandLines:
         samples, before = _samples(), Path.cwd()
         with tempfile.TemporaryDirectory() as folder:
             given = Path(folder) / "given"
+            if recode := RECODED.get(broken.decode(errors="replace").removeprefix("RECODED ")):
+                name = "bench.json" if b"{bench}" in line else "trace.jsonl"
+                broken = recode((samples / name).read_bytes())
             given.write_bytes(broken)
             run = samples / "run"
             if broken and b"{run}" in line:
@@ -133,6 +191,7 @@ class CommandLines:
                 "{trace}": str(given if broken else samples / "trace.jsonl"),
                 "{bench}": str(given if broken else samples / "bench.json"),
                 "{run}": str(run), "{out}": f"{folder}/made.jsonl",
+                **odd_places(Path(folder)),
             }  # fmt: skip
             words = [places.get(word, word) for word in json.loads(line)]
             os.chdir(folder)

@@ -10,6 +10,7 @@ from functools import cache
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison, MetricComparison, Outcome
@@ -177,6 +178,16 @@ def goes_back(steps: list[StepRecord], row: int) -> list[StepRecord]:
     """The clock goes back to the beginning of the test."""
     back_s = steps[row].now_s
     return [*steps[:row], *(replace(step, now_s=step.now_s - back_s) for step in steps[row:])]
+
+
+def test_a_kind_of_step_that_took_no_time_has_no_ratio() -> None:
+    """As where a server answers at once: stamps lie on each other."""
+    kinds = [*["decode"] * 8, *["prompt"] * 8]
+    took_s = [*[0.02] * 8, *[0.0] * 8]
+    columns = {"block": [*range(8)] * 2, "kind": kinds, "took_s": took_s, "switches": 0}
+    steps = StepsInBeats(pd.DataFrame({**columns, "stated_s": 0.02}), 0, 1.0, 0.0, 0.0)
+    metrics = {row.metric: row.error for row in compare_steps(steps)}
+    assert metrics == {"step_s.all": pytest.approx(1.0), "step_s.decode": pytest.approx(0.0)}
 
 
 @pytest.mark.parametrize("spoil", [stalls, jumps, goes_back])
