@@ -22,6 +22,7 @@ from servetwin.sim.explain.bottleneck import Resource
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.workloads.errors import PolicyError, ServetwinError
+from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
 _BUDGETS = (2048, 4096, 8192, 16384)
@@ -35,8 +36,8 @@ class PlannedDeployment:
     the others take together, does not. ``headroom`` is the share of the limits that is left at the
     load, negative where they are missed. ``cost_per_million_tokens`` is that of prompts and answers
     together, at the load; its interval is that of as many servers as the interval of the capacity
-    asks for. ``command`` starts one server, ``manifest`` all on Kubernetes (YAML);
-    ``deployment`` is one of them, as a scenario has it.
+    asks for. ``command`` starts one server (a line each, where prefill and decode are apart),
+    ``manifest`` all on Kubernetes (YAML); ``deployment`` is one of them, as a scenario has it.
     """
 
     gpu: str
@@ -99,7 +100,9 @@ def plan(
     find_model(model)
     names = gpus_of(options)
     target = SLOTarget(slo, attainment)
-    question = PlanQuestion(trace, target, options.most_gpus, seed, options.replications)
+    question = PlanQuestion(
+        trace, target, options.most_gpus, seed, options.replications, options.spares
+    )
     prices = parse_prices(options.price or "", "--price").over_listed()
     query = _Query(question, ServerCommand.of(options.server, model), prices, options)
     rows: list[PlannedDeployment] = []
@@ -177,19 +180,32 @@ def _candidate(query: _Query, gpu: str, layout: Layout, budget: int | None = Non
 
 def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
     candidate, trace, options = planned.candidate, query.question.trace, query.options
-    layout, servers = candidate.layout, planned.at.count + options.spares
+    start = replace(query.command, words=candidate.command)
+    starts, counts, layout = {"": start}, {"": planned.servers}, candidate.layout
+    if (cluster := candidate.scenario.cluster).splits:
+        counts = {"prefill": cluster.prefill_replicas, "decode": cluster.decode_replicas}
+        starts = start.apart()
+    counts = {phase: count + options.spares for phase, count in counts.items()}
+    servers = sum(counts.values())
     gpus, limiting = servers * layout.devices, planned.limiting
     cost = query.prices.per_hour({gpu: gpus})
-    problem = f"{gpus} GPUs with the spares" if gpus > options.most_gpus else ""
+    problem = f"{counted(gpus, 'GPU')} with the spares" if gpus > options.most_gpus else ""
     if options.budget is not None and (cost is None or cost > options.budget):
-        problem = f"{gpus} GPUs, above the budget of {options.budget:g} per hour"
-    start = replace(query.command, words=candidate.command)
+        price = "price unknown" if cost is None else f"{cost:,.2f} per hour"
+        problem = f"{counted(gpus, 'GPU')} ({price}), above the budget of {options.budget:g}"
+    phases = ", ".join(f"{count} {phase}" for phase, count in counts.items() if phase)
+    manifests = (
+        one.manifest("-".join(filter(None, (gpu, phase))), gpu, layout.devices, counts[phase])
+        for phase, one in starts.items()
+    )
     return PlannedDeployment(
-        gpu, problem, 1 - planned.at.factor, servers, gpus, str(layout), cost,
+        gpu, problem, 1 - planned.at.factor, servers, gpus,
+        f"{layout} ({phases})" if phases else str(layout), cost,
         _cost_of_tokens(trace, cost, servers, planned),
         planned.capacity_per_s, limiting.resource if limiting else None,
         candidate.scenario.profile.origin,
-        start.text, start.manifest(gpu, layout.devices, servers), start.deployment(gpu),
+        "\n".join(one.text for one in starts.values()), "---\n".join(manifests),
+        start.deployment(gpu),
     )  # fmt: skip
 
 
@@ -200,7 +216,7 @@ def _cost_of_tokens(
     tokens_per_h = 3600 * trace.rate_per_s * sum(r.total_tokens for r in trace) / len(trace)
     if cost_per_h is None or not tokens_per_h:
         return None
-    value, at, serving = 1e6 * cost_per_h / tokens_per_h, planned.capacity_per_s, planned.at.count
+    value, at, serving = 1e6 * cost_per_h / tokens_per_h, planned.capacity_per_s, planned.servers
 
     def cost(capacity_per_s: float) -> float:
         if capacity_per_s <= 0:

@@ -63,7 +63,7 @@ def plan_lines(answer: Plan) -> list[str]:
     texts = [*problems, _BRACKETS, f"Prices: {LISTED['about']}; yours with --price."]
     return [
         *wrap(first, WIDTH), "", *table, "",
-        *(line for row in rows for line in (_limit(row), f"  {row.command}")), "",
+        *(line for row in rows for line in _start(row)), "",
         *(line for text in texts for line in wrap(text, WIDTH)),
     ]  # fmt: skip
 
@@ -97,9 +97,11 @@ def _in_brackets(figure: Interval | None, unit: str = "") -> str:
     return f"{short(figure.value)}{unit}" + (f" [{' to '.join(shown)}]" if shown else "")
 
 
-def _limit(row: PlannedDeployment) -> str:
+def _start(row: PlannedDeployment) -> list[str]:
+    """Return what limits the servers of a row, and the commands that start them."""
     limit = f", limited by {RESOURCES[row.limited_by]}" if row.limited_by else ""
-    return f"{row.servers:,} x on {row.gpu}{limit}:"
+    head = f"{row.servers:,} x on {row.gpu}{limit}:"
+    return [head, *(f"  {command}" for command in row.command.splitlines())]
 
 
 def _require_folder(options: PlanOptions) -> None:

@@ -64,10 +64,15 @@ class ServerCommand:
         server = f"docker run {self.image} {self.text}"
         return Deployment(model=self.model, gpu=gpu, server=server)
 
-    def manifest(self, gpu: str, devices: int, servers: int) -> str:
+    def apart(self) -> dict[str, "ServerCommand"]:
+        """Return the command of a prefill and of a decode server, by phase."""
+        flags = Flags.of(self.settings.backend).apart
+        return {phase: replace(self, words=(*self.words, *more)) for phase, more in flags.items()}
+
+    def manifest(self, name: str, gpu: str, devices: int, servers: int) -> str:
         """Return a Deployment and a Service of Kubernetes, as YAML."""
         return Template(asset("kubernetes.yaml")).substitute(
-            name=f"{self.settings.backend}-{gpu}", gpu=gpu, servers=servers, image=self.image,
+            name=f"{self.settings.backend}-{name}", gpu=gpu, servers=servers, image=self.image,
             command=json.dumps([*self.words, "--host", "0.0.0.0", "--port", "8000"]),
             vendor="amd" if gpu.startswith("mi") else "nvidia", devices=devices,
         )  # fmt: skip

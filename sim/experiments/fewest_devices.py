@@ -10,7 +10,7 @@ rate by the slope between the simulations), and engines with step times of their
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from math import ceil, exp, hypot, log
 
@@ -23,7 +23,7 @@ from servetwin.sim.experiments.capacity import Draws, SLOTarget, slope_near
 from servetwin.sim.experiments.fleet import Replicas, times
 from servetwin.sim.experiments.predict import Interval, is_outside, run_once
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.experiments.search import crossing_rate
+from servetwin.sim.experiments.search import crossing_rate, turning_point
 from servetwin.sim.explain.bottleneck import Limiting, find_bottleneck, limiting_resource
 from servetwin.sim.records.metrics import margins
 from servetwin.sim.records.run import Run
@@ -52,22 +52,36 @@ _NEARLY = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A server of ``layout`` that ``command`` starts."""
+    """A server of ``layout`` that ``command`` starts; of prefill and decode apart, all servers."""
 
     command: tuple[str, ...]
     layout: Layout
     scenario: Scenario
 
+    @property
+    def servers(self) -> int:
+        """The servers at a count of 1."""
+        cluster = self.scenario.cluster
+        return max(1, cluster.prefill_replicas + cluster.decode_replicas)
+
+    def apart(self, prefill: int, decode: int) -> "Candidate":
+        """Return as many servers of each phase."""
+        scenario, numbers = self.scenario, {"prefill_replicas": prefill, "decode_replicas": decode}
+        return replace(
+            self, scenario=replace(scenario, cluster=replace(scenario.cluster, **numbers))
+        )
+
 
 @dataclass(frozen=True)
 class PlanQuestion:
-    """The target of every kind of device, and the ``most`` devices."""
+    """The target of every kind of device, the ``most`` devices, and ``spares`` of each role."""
 
     trace: Trace
     target: SLOTarget
     most: int
     seed: int = 0
     replications: int = 6
+    spares: int = 0
 
     @cached_property
     def part(self) -> Trace:
@@ -108,9 +122,19 @@ class Planned:
     alone: bool = False
 
     @property
+    def servers(self) -> int:
+        """All servers, of prefill and decode together where they are apart."""
+        return self.at.count * self.candidate.servers
+
+    @property
+    def spare_devices(self) -> int:
+        """The devices of a spare of each role."""
+        return self.candidate.layout.devices * (2 if self.candidate.scenario.cluster.splits else 1)
+
+    @property
     def devices(self) -> int:
         """The devices of all servers."""
-        return self.at.count * self.candidate.layout.devices
+        return self.servers * self.candidate.layout.devices
 
 
 def layouts(model: ModelShape) -> Iterator[Layout]:
@@ -148,7 +172,8 @@ def fewest_devices(
     candidates need more devices by the peaks of their data sheets.
     """
     best, missed = None, list[Planned]()
-    for candidate in sorted(candidates, key=lambda one: one.layout.devices):
+    by_size = sorted(candidates, key=lambda one: one.layout.devices)
+    for candidate in by_size:
         best = _better(question, candidate, best, missed)
     for candidate in variants(best.candidate) if best else ():
         best = _better(question, candidate, best, missed)
@@ -158,7 +183,51 @@ def fewest_devices(
         raise PolicyError(f"peak FLOP/s alone demand more than {question.most} devices")
     if best is None:
         return min(missed, key=lambda one: (one.alone, one.at.factor))
+    for candidate in by_size:
+        if not any(one.alone and one.candidate == candidate for one in missed):
+            best = _apart(question, candidate, best) or best
     return _with_capacity(question, best) if question.trace.rate_per_s else best
+
+
+def _apart(question: PlanQuestion, candidate: Candidate, best: Planned) -> Planned | None:
+    """Return prefill and decode servers apart, if fewer devices than those of ``best`` do.
+
+    On the part of the trace: the fewest for prefill beside ample ones for decode, then the fewest
+    for decode beside them. On all of it the phase whose limit is missed gets more.
+    """
+    spares = question.spares * (2 * candidate.layout.devices - best.spare_devices)
+    most = (best.devices - 1 - spares) // candidate.layout.devices
+
+    def tried(trace: Trace, prefill: int, decode: int, load: float | None = None) -> Planned:
+        apart = candidate.apart(prefill, decode)
+        counts = how_many.CountQuestion(question.target, 1, question.seed, one_more=False)
+        result = how_many.search(Replicas(trace, apart.scenario, load), counts)
+        return Planned(apart, result.tried[0])
+
+    def holds(prefill: int, decode: int, load: float | None = None) -> bool:
+        return tried(question.part, prefill, decode, load).at.holds
+
+    ample = partial(holds, decode=most, load=0.0)
+    prefill = turning_point(ample, 1, most - 1, most // 2).above if most > 1 else None
+    if prefill is None:
+        return None
+    decode = turning_point(partial(holds, prefill), 1, most - prefill, most - prefill).above
+    while decode is not None and prefill + decode <= most:
+        planned = tried(question.trace, prefill, decode)
+        if planned.at.holds:
+            return planned
+        if _is_late(question.target, planned.at):
+            prefill += 1
+        else:
+            decode += 1
+    return None
+
+
+def _is_late(target: SLOTarget, at: how_many.TriedCount) -> bool:
+    """Return whether the first token exceeds its limit by the largest factor."""
+    limits_s = asdict(target.slo)
+    excess = {name: latency_s / limits_s[name] for name, latency_s in at.latencies_s.items()}
+    return max(excess, key=excess.__getitem__) == "ttft_s"
 
 
 def _with_capacity(question: PlanQuestion, best: Planned) -> Planned:

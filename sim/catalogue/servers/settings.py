@@ -39,6 +39,8 @@ class Flags:
     source: str
     image: str
     """The container image of the server, without a version."""
+    apart: Mapping[str, list[str]]
+    """Flags of a server that computes prompts only, and of one that decodes only."""
 
     @classmethod
     @cache

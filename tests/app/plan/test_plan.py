@@ -1,6 +1,7 @@
 """``servetwin plan``: ranked rows, their costs and commands, and input that cannot be planned."""
 
 import json
+import re
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ import pytest
 import yaml
 
 from servetwin import SLO, plan, sample_trace
+from servetwin.app.plan.printed_plan import plan_lines
+from servetwin.app.scenario.files.scenario_file import Workload
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.transform import at_rate
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
 
+LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 ASKED = (
     "plan", SAMPLE, "--model", "qwen3-14b", "--slo", "ttft=500ms,tpot=100ms", "--attainment", 0.9,
     "--limit", 60, "--rate", 40, "--replications", 0, "--processes", 1,
@@ -95,6 +99,23 @@ def test_a_limit_that_nothing_holds_names_the_part() -> None:
     options = PlanOptions(gpu="h100", processes=1)
     with pytest.raises(PolicyError, match=r"not even a request alone holds TPOT 1 ms \(nearest"):
         plan(sample_trace(), "qwen3-14b", SLO(ttft_s=0.5, tpot_s=0.001), options=options)
+
+
+@pytest.mark.slow
+def test_servers_apart_are_in_the_ranking_with_a_command_and_a_manifest_each() -> None:
+    long = Workload(requests=200, rate_per_s=10.0, prompt_tokens=4000, output_tokens=300).trace(0)
+    options = PlanOptions(gpu="h100,l40s", replications=0, processes=1, most_gpus=16)
+    answer = plan(long, LLAMA, SLO(ttft_s=1.0, tpot_s=0.015), attainment=0.95, options=options)
+    row = answer.rows[0]
+    prefill, decode = re.findall(r"\d+(?= prefill| decode)", row.layout)
+    assert row.servers == int(prefill) + int(decode)
+    commands = row.command.splitlines()
+    assert ["kv_producer" in commands[0], "kv_consumer" in commands[1]] == [True, True]
+    assert set(commands) <= {line.strip() for line in plan_lines(answer)}
+    parts = list(yaml.safe_load_all(row.manifest))
+    assert [part["kind"] for part in parts] == ["Deployment", "Service"] * 2
+    assert [part["spec"]["replicas"] for part in parts[::2]] == [int(prefill), int(decode)]
+    assert len({part["metadata"]["name"] for part in parts[::2]}) == 2
 
 
 def test_the_cost_of_tokens_ends_where_the_servers_of_its_capacity_do() -> None:

@@ -39,6 +39,23 @@ def test_a_model_is_served_by_its_name_on_the_hub_or_its_folder() -> None:
     assert served_name("models/mine/config.json") == "models/mine"
 
 
+@pytest.mark.parametrize(
+    ("backend", "roles"),
+    [
+        ("vllm", {"prefill": '"kv_role":"kv_producer"', "decode": '"kv_role":"kv_consumer"'}),
+        ("sglang", {p: f"--disaggregation-mode {p}" for p in ("prefill", "decode")}),
+    ],
+)
+def test_prefill_and_decode_apart_are_two_commands(backend: str, roles: dict[str, str]) -> None:
+    together = ServerCommand.of(backend, "qwen3-14b").on(Layout(2), token_budget=4096)
+    apart = together.apart()
+    assert apart.keys() == roles.keys()
+    for phase, command in apart.items():
+        assert roles[phase] in command.text
+        read, plain = read_server(command.text), read_server(together.text)
+        assert (read.layout, read.policies) == (plain.layout, plain.policies)
+
+
 def test_a_server_without_commands_is_refused() -> None:
     with pytest.raises(PolicyError, match="--server: trtllm is not planned; vllm or sglang"):
         ServerCommand.of("trtllm", "qwen3-14b")
@@ -50,7 +67,7 @@ def test_a_server_without_commands_is_refused() -> None:
 )
 def test_a_manifest_has_what_kubernetes_requires(backend: str, gpu: str, resource: str) -> None:
     command = ServerCommand.of(backend, "qwen3-14b").on(LAYOUTS[-1])
-    deployment, service = yaml.safe_load_all(command.manifest(gpu, 8, 3))
+    deployment, service = yaml.safe_load_all(command.manifest(gpu, gpu, 8, 3))
     assert (deployment["apiVersion"], deployment["kind"]) == ("apps/v1", "Deployment")
     assert (service["apiVersion"], service["kind"]) == ("v1", "Service")
     spec = deployment["spec"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from servetwin.app.scenario.files.scenario_file import Workload
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.layout import Layout
@@ -27,14 +28,14 @@ from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 
-MODEL = "qwen3-14b"
+MODEL, LLAMA = "qwen3-14b", "meta-llama/Llama-3.1-8B-Instruct"
 RATE_PER_S = 60.0
 
 
 def candidates(gpu: str) -> list[Candidate]:
     possible = []
     for layout in layouts(find_model(MODEL)):
-        deployment = Deployment(model=MODEL, gpu=gpu, layout=str(layout))
+        deployment = Deployment(model=MODEL, gpu=gpu, layout=str(layout), efficiency="compute=0.65")
         try:
             scenario = deployment.scenario()
         except ServetwinError:
@@ -64,6 +65,10 @@ def test_the_winner_is_that_of_an_exhaustive_search(gpu: str, slo: SLO) -> None:
         result = search(Replicas(asked.trace, one.scenario), CountQuestion(asked.target, 12))
         if result.count is not None:
             every.append(result.count * one.layout.devices)
+    for one in candidates(gpu):
+        most = (min(every) - 1) // one.layout.devices
+        if servers := fewest_apart(asked.trace, one, asked.target, most):
+            every.append(servers * one.layout.devices)
     planned = fewest_devices(asked, candidates(gpu))
     assert planned.at.holds
     assert planned.devices == min(every)
@@ -127,6 +132,65 @@ def test_a_long_trace_takes_few_simulations_of_all_of_it(monkeypatch: pytest.Mon
     assert long.part.rate_per_s == pytest.approx(trace.rate_per_s)
     assert simulated.count(len(trace)) <= 6
     assert sum(simulated) <= 8 * len(trace)
+
+
+LONG = Workload(requests=200, rate_per_s=10.0, prompt_tokens=4000, output_tokens=300).trace(0)
+"""Prompts that hold decodes up."""
+
+
+def served(*widths: int) -> list[Candidate]:
+    layouts = [Layout(width) for width in widths]
+    return [
+        Candidate(
+            (),
+            layout,
+            Deployment(model=LLAMA, gpu="h100", layout=str(layout), server="vllm").scenario(),
+        )
+        for layout in layouts
+    ]
+
+
+def fewest_apart(trace: Trace, candidate: Candidate, target: SLOTarget, most: int) -> int | None:
+    """Return the fewest servers, of all numbers of prefill and decode servers."""
+    for servers in range(2, most + 1):
+        for prefill in range(1, servers):
+            scenario = candidate.apart(prefill, servers - prefill).scenario
+            if search(Replicas(trace, scenario), CountQuestion(target, 1, one_more=False)).count:
+                return servers
+    return None
+
+
+@pytest.mark.slow
+def test_prefill_and_decode_are_apart_where_fewer_devices_hold_the_target() -> None:
+    target = SLOTarget(SLO(ttft_s=1.0, tpot_s=0.015), 0.95)
+    together = served(1, 2)
+    planned = fewest_devices(PlanQuestion(LONG, target, 16, replications=0), together)
+    counts = [
+        search(Replicas(LONG, one.scenario), CountQuestion(target, 16)).count for one in together
+    ]
+    least = min(n * one.layout.devices for n, one in zip(counts, together, strict=True) if n)
+    cluster = planned.candidate.scenario.cluster
+    assert cluster.splits
+    assert planned.servers == cluster.prefill_replicas + cluster.decode_replicas
+    assert planned.devices < least
+    assert planned.servers == fewest_apart(LONG, together[0], target, least)
+    assert planned.capacity_per_s is not None
+    for share, holds in ((0.95, True), (1.1, False)):
+        trace = at_rate(LONG, share * planned.capacity_per_s.value)
+        run = run_once(trace, planned.candidate.scenario)
+        assert (target.shares(run)["all"] >= target.attainment) is holds
+    spares = PlanQuestion(LONG, target, 16, replications=0, spares=least)
+    assert not fewest_devices(spares, together[:1]).candidate.scenario.cluster.splits
+
+
+def test_servers_stay_together_where_decodes_are_not_held_up() -> None:
+    target = SLOTarget(SLO(ttft_s=1.0, tpot_s=0.1), 0.95)
+    (one,) = served(1)
+    planned = fewest_devices(PlanQuestion(LONG, target, 16, replications=0), [one])
+    assert not planned.candidate.scenario.cluster.splits
+    apart = fewest_apart(LONG, one, target, planned.servers - 1)
+    assert planned.servers > 2
+    assert apart is None
 
 
 def test_layouts_fill_one_machine_at_most_and_experts_have_their_own() -> None:
