@@ -377,7 +377,7 @@ def test_an_overbooked_memory_is_found() -> None:
         replay(kv=own(Overbooks))
 
 
-@pytest.mark.parametrize("more", [(), ("stream",), ("compare", "continuous", "chunked")])
+@pytest.mark.parametrize("more", [(), ("compare", "continuous", "chunked")])
 def test_a_checked_replay_is_the_same(
     more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
