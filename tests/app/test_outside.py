@@ -63,7 +63,6 @@ class Outside:
     def _replay(self, path: Path) -> Job:
         commands: tuple[tuple[object, ...], ...] = (
             ("replay", path, *SERVER, "--replications", 0),
-            ("replay", "stream", path, *SERVER),
             ("workload", "stats", path),
             ("workload", "convert", path, "out.jsonl", "--overwrite"),
         )

@@ -54,8 +54,8 @@ def command_lines(block: str) -> list[str]:
 
 
 def _says_how_often(arguments: list[str]) -> bool:
-    """Return whether a command keeps its replications; a stream is simulated once."""
-    return (FULL and "--replications" in arguments) or arguments[:2] == ["replay", "stream"]
+    """Return whether a command keeps its replications."""
+    return FULL and "--replications" in arguments
 
 
 class PageShell:

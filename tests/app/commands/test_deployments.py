@@ -36,7 +36,7 @@ NONE = (
 @pytest.mark.parametrize(
     "command",
     [
-        ("replay",), ("replay", "compare", "static", "vllm-v1"), ("replay", "stream"),
+        ("replay",), ("replay", "compare", "static", "vllm-v1"),
         ("capacity", "--slo", "ttft=1s"), ("capacity", "--replicas", "--slo", "ttft=1s"),
         ("sweep", "--slo", "ttft=1s", "--vary", "max_seqs=2,4"), ("replay", "--preset", "vllm-v1"),
     ],
