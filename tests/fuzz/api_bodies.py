@@ -80,7 +80,8 @@ ERROR_FIELDS = {"message", "type", "param", "code"}
 
 def draw(rng: np.random.Generator) -> bytes:
     """Return a path, a line end, and a body that was right before some changes."""
-    names = [name for name in COMMON if rng.random() < 0.3]
+    share = rng.choice([0.01, 0.05, 0.3])  # of many fields one is refused
+    names = [name for name in COMMON if rng.random() < share]
     body = {name: COMMON[name] for name in names}
     is_chat = rng.random() < 0.5
     if is_chat:

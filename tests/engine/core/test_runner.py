@@ -333,11 +333,10 @@ def test_a_cuda_step_makes_the_host_wait_only_for_its_tokens() -> None:
     prefill = Batch([ScheduledSequence(seq, 0, 30, yields_token=False) for seq in seqs])
     mixed = [ScheduledSequence(seq, 30, 10, yields_token=True, padding=2) for seq in seqs[1:]]
     steps = [prefill, Batch([ScheduledSequence(seqs[0], 30, 1, yields_token=True), *mixed])]
-    for batch in steps:
-        runner.logits(batch, states)
+    expected = [runner.logits(batch, states).shape for batch in steps]
     torch.cuda.set_sync_debug_mode("error")  # A step that makes the host wait raises.
     try:
-        for batch in steps:
-            runner.logits(batch, states)
+        shapes = [runner.logits(batch, states).shape for batch in steps]
     finally:
         torch.cuda.set_sync_debug_mode("default")
+    assert shapes == expected

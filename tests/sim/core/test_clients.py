@@ -146,6 +146,15 @@ def test_the_client_waits_until_it_has_the_answer_itself() -> None:
     assert run.requests["queue_s"].tolist() == [0.0, 0.0]
 
 
+@pytest.mark.parametrize("others", [[], [follower("later", "short", 9.0)]], ids=["open", "closed"])
+def test_requests_are_received_in_the_order_of_their_sending(others: list[Request]) -> None:
+    """One connection, as in the engine: a short prompt does not overtake a long one."""
+    api = ApiLatency(request_per_token_s=0.25)
+    sent = [request("long", 0.0, prompt=12), request("short", 0.5, prompt=1), *others]
+    run = run_on_one(sent, PolicyConfig(max_seqs=1), recorder=Recorder(api))
+    assert run.requests["first_token_s"].tolist()[:2] == [3 + 1, 3 + 2 + 1]
+
+
 def test_a_generated_closed_loop_runs_to_its_end() -> None:
     drawn = generate(WorkloadSpec(60, None, _Lengths()), seed=1)
     trace = sent_by_users(drawn, 3, think=_Think(), seed=1)
