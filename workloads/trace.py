@@ -50,8 +50,9 @@ class Trace:
 
     @property
     def rate_per_s(self) -> float:
-        """Mean arrival rate, (n - 1) / span; 0 where the span is 0."""
-        return (len(self.requests) - 1) / self.span_s if self.span_s > 0 else 0.0
+        """Mean arrival rate, (n - 1) / span; 0 where the span is 0, and of lanes, which wait."""
+        has_rate = self.span_s > 0 and self.lanes is None
+        return (len(self.requests) - 1) / self.span_s if has_rate else 0.0
 
     def replaced(self, requests: Sequence[Request], note: str) -> "Trace":
         """Return the trace with other requests and a note that gives the reason."""

@@ -47,6 +47,8 @@ def at_rate(trace: Trace, rate_per_s: float, seed: int = 0) -> Trace:
     check_positive("rate", rate_per_s)
     if not trace.timed:
         return with_arrivals(trace, rate_per_s, seed)
+    if trace.lanes:
+        raise TraceError("lanes wait for their answers and have no rate: give --lanes or rates")
     if not trace.rate_per_s:
         raise TraceError("a trace whose requests all arrive at once has no rate to scale")
     return scale_rate(trace, rate_per_s / trace.rate_per_s)

@@ -65,6 +65,8 @@ class Plan:
     requests: int
     rate_per_s: float
     rows: tuple[PlannedDeployment, ...]
+    lanes: int = 0
+    """How many agents are at work at a time; 0 where requests come at a rate."""
 
     def frame(self) -> pd.DataFrame:
         """Return the rows as a frame, without manifests and deployments."""
@@ -113,7 +115,8 @@ def plan(
     if rows[0].problem:
         nearest = max(rows, key=lambda row: row.headroom or -inf)
         raise PolicyError(f"no plan for {target_words(target)}: {nearest.problem}")
-    return Plan(model, target, len(trace), trace.rate_per_s, tuple(rows))
+    lanes = trace.lanes.lanes if trace.lanes else 0
+    return Plan(model, target, len(trace), trace.rate_per_s, tuple(rows), lanes)
 
 
 def gpus_of(options: PlanOptions) -> list[str]:

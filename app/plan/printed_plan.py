@@ -56,7 +56,7 @@ def plan_lines(answer: Plan) -> list[str]:
     best, rows = answer.rows[0], [row for row in answer.rows if not row.problem]
     cost = "price unknown" if best.cost_per_h is None else f"{best.cost_per_h:,.2f} per hour"
     load = f"{target_words(answer.target)} for {answer.requests:,} requests"
-    load += f" at {answer.rate_per_s:.4g}/s"
+    load += f" at {answer.rate_per_s:.4g}/s" if not answer.lanes else f" in {answer.lanes} lanes"
     first = f"{answer.model} on {best.gpus:,} x {best.gpu}, {cost}: {load}"
     table = table_lines(_HEADS, [_cells(answer, row) for row in rows], "<")
     problems = [f"{row.gpu}: {row.problem}" for row in answer.rows if row.problem]

@@ -105,7 +105,8 @@ def lane_lines(lanes: Mapping[str, Any]) -> list[str]:
     }
     more = [f"{count} {words}" for words, count in counts.items() if count]
     broken = [f"not {lanes['scenario']}: {rule}" for rule in lanes["broken"]]
-    return [*wrap("; ".join([line, *more]), WIDTH, subsequent_indent="  "), *broken]
+    ended = [f"ended early: {reason}"] if (reason := lanes["ended_early"]) else []
+    return [*wrap("; ".join([line, *more]), WIDTH, subsequent_indent="  "), *ended, *broken]
 
 
 def counts_line(counts: Mapping[str, int]) -> str:

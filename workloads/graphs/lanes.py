@@ -141,6 +141,7 @@ class LaneSource(Generic[Item]):
             "warm_up_turns": len(self.warm_up),
             "cold_lanes": sum(replay.is_whole for replay in self.replays[: self.rules.lanes]),
             "not_sent": sum(replay.cut for replay in self.replays),
+            "ended_early": self.ended_early,
             "broken": self.rules.broken(len(sessions), overflowed, self.ended_early),
         }
 

@@ -281,3 +281,13 @@ def test_a_curve_that_cannot_be_drawn_is_refused_before_any_work(
 ) -> None:
     given = [option.format(at=tmp_path) for option in options]
     assert complaint in refused("sweep", SAMPLE, *SLO, *ALONE, *with_server(*given))
+
+
+def test_lanes_are_swept_and_have_no_rate() -> None:
+    out = run("--lanes", "2:duration=5", "--vary", "max_seqs=1,16")
+    assert "2 points" in out
+    rated = servetwin(
+        "sweep", SAMPLE, *SLO, *ALONE, *with_server("--lanes", "2:duration=5", "--rates", "1,4")
+    )
+    assert rated.code != 0
+    assert "lanes wait for their answers and have no rate" in rated.err

@@ -14,6 +14,9 @@ from servetwin.app.plan.printed_plan import plan_lines
 from servetwin.app.scenario.files.scenario_file import Workload
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.generators.arrivals import PoissonArrivals
+from servetwin.workloads.generators.conversations import agentic, generate_conversations
+from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.transform import at_rate
 from tests.support.command import servetwin
 from tests.support.paths import SAMPLE
@@ -134,3 +137,15 @@ def test_the_cost_of_tokens_ends_where_the_servers_of_its_capacity_do() -> None:
         needed = 1 + ceil((servers - 1) * 100.0 / per_s)
         assert end == pytest.approx(cost.value * needed / servers)
     assert cost.low < cost.high
+
+
+def test_lanes_are_planned_without_a_rate(tmp_path: Path) -> None:
+    path = tmp_path / "agents.jsonl"
+    write_trace(generate_conversations(agentic(2, PoissonArrivals(1.0)), 3), path)
+    done = servetwin(
+        "plan", path, "--lanes", "2:duration=200", "--model", "llama-3-8b", "--gpu", "h100",
+        "--slo", "ttft=60s", "--attainment", 0.9, "--replications", 0, "--processes", 1,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert " requests in 2 lanes" in " ".join(done.out.split())
+    assert "/s" not in done.out.splitlines()[0]

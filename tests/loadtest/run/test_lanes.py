@@ -312,7 +312,9 @@ def test_a_root_that_fails_in_warm_up_ends_the_run(side: Side) -> None:
     run = side(trace_of(requests, rules=rules))
     assert run.requests["warm_up"].all()
     assert run.extra["lanes"]["measured_from_s"] is None
-    assert "the root session of 't0.2' failed in warm-up" in run.extra["lanes"]["broken"]
+    why = "the root session of 't0.2' failed in warm-up"
+    assert why in run.extra["lanes"]["broken"]
+    assert f"ended early: {why}" in lane_lines(run.extra["lanes"])
 
 
 def test_a_session_of_one_turn_begins_cold(side: Side) -> None:
