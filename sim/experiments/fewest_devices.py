@@ -66,10 +66,8 @@ class Candidate:
 
     def apart(self, prefill: int, decode: int) -> "Candidate":
         """Return as many servers of each phase."""
-        scenario, numbers = self.scenario, {"prefill_replicas": prefill, "decode_replicas": decode}
-        return replace(
-            self, scenario=replace(scenario, cluster=replace(scenario.cluster, **numbers))
-        )
+        cluster = replace(self.scenario.cluster, prefill_replicas=prefill, decode_replicas=decode)
+        return replace(self, scenario=replace(self.scenario, cluster=cluster))
 
 
 @dataclass(frozen=True)

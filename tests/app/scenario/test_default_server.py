@@ -20,7 +20,7 @@ from tests.support.paths import DOCS, ROOT
 
 ALONE = at_rate(limit(sample_trace(), 100), 0.01)
 """Requests that do not meet."""
-PAIR = {"model": "llama-3-8b", "gpu": "h100"}
+PAIR = Deployment(model="llama-3-8b", gpu="h100")
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
@@ -37,12 +37,12 @@ def named_in_the_refusal() -> Deployment:
 
 
 def planned() -> Deployment:
-    options = PlanOptions(gpu=PAIR["gpu"], replications=0, processes=1)
-    return plan(ALONE, PAIR["model"], SLO(ttft_s=1.0), options=options).rows[0].deployment
+    options = PlanOptions(gpu=PAIR.gpu, replications=0, processes=1)
+    return plan(ALONE, "llama-3-8b", SLO(ttft_s=1.0), options=options).rows[0].deployment
 
 
 def test_every_default_server_has_the_same_tpot() -> None:
-    servers = [FIRST_SERVER, Deployment(**PAIR), named_in_the_refusal(), planned()]
+    servers = [FIRST_SERVER, PAIR, named_in_the_refusal(), planned()]
     assert [tpot_s(one) for one in servers] == pytest.approx([tpot_s(FIRST_SERVER)] * 4, rel=0.005)
 
 
