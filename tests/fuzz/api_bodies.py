@@ -92,7 +92,7 @@ def draw(rng: np.random.Generator) -> bytes:
         body = mutated_json(rng, body)
     raw = json.dumps(body, ensure_ascii=bool(rng.random() < 0.5)).encode("utf-8", "surrogatepass")
     if rng.random() < 0.2:
-        raw = RECODED[rng.integers(len(RECODED))](raw)
+        raw = RECODED[int(rng.integers(len(RECODED)))](raw)
     if rng.random() < 0.3:
         raw = mutated_bytes(rng, raw)
     return f"{CHAT if is_chat else COMPLETIONS}\n".encode() + raw

@@ -144,9 +144,10 @@ class Moment(NamedTuple):
         assert process.stderr
         lines = [process.stderr.readline() for _ in range(self.line)]
         zero_s = time.monotonic()
-        passed = (lambda: time.monotonic() - zero_s) if lines else (lambda: cpu_s(process.pid))
-        while process.poll() is None and passed() < self.seconds:
+        passed_s = 0.0
+        while process.poll() is None and passed_s < self.seconds:
             time.sleep(0.02)
+            passed_s = time.monotonic() - zero_s if lines else cpu_s(process.pid)
         return "".join(lines)
 
     def __str__(self) -> str:
