@@ -203,10 +203,10 @@ class Batch:
             decodes = group.size
             rows = decodes * group.rows
             context = group.context_tokens + rows
-            if self.drafted:
-                pairs = group.verified_pairs()
-            else:
+            if group.rows == 1:
                 growing = decodes
+            else:
+                pairs = group.verified_pairs()
         for _, start, tokens, _, padding in self.chunks:
             computed = tokens + padding
             rows += computed

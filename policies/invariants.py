@@ -132,12 +132,19 @@ class InvariantChecked:
 
     def _complete_drafts(self, batch: Batch, steps: int) -> list[Sequence]:
         """Complete as the scheduler; of what verified drafts as much stays as came out."""
-        drafted = _coming_tokens(batch, steps)
+        group = batch.lockstep
+        assert isinstance(group, DraftedDecodes), "decodes verify drafts"
+        drafted = [
+            (seq, group.coming(seq, steps), seq.computed_tokens, seq.generated_tokens)
+            for seq in group
+        ]
         finished = self._complete(batch, steps)
-        for seq, tokens, computed, generated in drafted:
-            self._check_drafted(seq, tokens, seq.computed_tokens - computed, POSITIONS, "kept")
-            generated = seq.generated_tokens - generated
-            self._check_drafted(seq, tokens, generated, TOKENS, "taken")
+        for seq, coming, computed, generated in drafted:
+            came = f"{coming} tokens came out of its passes"
+            if (kept := seq.computed_tokens - computed) != coming:
+                self._fail(POSITIONS, seq, f"{came}, {kept} were kept")
+            if (taken := seq.generated_tokens - generated) != coming:
+                self._fail(TOKENS, seq, f"{came}, {taken} were taken")
         return finished
 
     def _check_rest(self, finished: list[Sequence]) -> None:
@@ -229,15 +236,6 @@ class InvariantChecked:
         if end > room:
             self._fail(POSITIONS, seq, f"it needs {end} positions and holds {room}")
 
-    def _check_drafted(
-        self, seq: Sequence, coming: int, taken: int, invariant: str, verb: str
-    ) -> None:
-        """Of the rows of a pass, as many stay as tokens came out and were asked for."""
-        if taken != coming:
-            self._fail(
-                invariant, seq, f"{coming} tokens came out of its passes, {taken} were {verb}"
-            )
-
     def _check_memory(self, touched: Sequence | None) -> None:
         """Check what must hold at rest; ``touched`` is the sequence that came or went last."""
         holders = self.holders()
@@ -270,11 +268,3 @@ class InvariantChecked:
             f"{self._config.batching} over {self._config.kv} broke an invariant at step "
             f"{self._step}: {invariant!r}; {subject}: {detail}"
         )
-
-
-def _coming_tokens(batch: Batch, steps: int) -> list[tuple[Sequence, int, int, int]]:
-    """Return each decode that verifies drafts, what comes out, its computed and generated ones."""
-    group = batch.lockstep
-    if not batch.drafted or not isinstance(group, DraftedDecodes):
-        return []
-    return [(s, group.coming(s, steps), s.computed_tokens, s.generated_tokens) for s in group]

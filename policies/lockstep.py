@@ -125,8 +125,8 @@ class Lockstep(DecodeGroup):
 
     def advance(self, steps: int) -> list[Sequence]:
         """Advance every member by ``steps`` tokens; take out and return the members that ended."""
-        if self._memory is not None and (missing := self.steps + steps - self.granted_step):
-            room = self._memory.grow(self, missing)
+        if steps > 1 and self._memory is not None:
+            room = self._memory.grow(self, self.steps + steps - self.granted_step)
             assert room, "repeatable_steps promised room that is not there"
         self.context_tokens += steps * self.size
         self.steps = now = self.steps + steps
@@ -193,8 +193,6 @@ class Lockstep(DecodeGroup):
         place = -self.granted_step % block  # whose members stand at the start of a block
         if steps == 1:
             return places[place]
-        if steps == 2:
-            return places[place] + places[place - 1]
         needed = 0
         if steps >= block:
             needed = steps // block * self.size

@@ -160,10 +160,7 @@ class Sequence(Progress):
     @property
     def total_tokens(self) -> int:
         """Prompt and generated tokens."""
-        group = self.lockstep
-        if group is None:
-            return self.prompt_tokens + self.base_generated_tokens
-        return self.prompt_tokens + self.base_generated_tokens + group.advanced(self)
+        return self.prompt_tokens + self.generated_tokens
 
     @property
     def missing_tokens(self) -> int:
@@ -183,12 +180,7 @@ class Sequence(Progress):
     @property
     def finished(self) -> bool:
         """Whether the last token is out."""
-        if self.stopped:
-            return True
-        generated, group = self.base_generated_tokens, self.lockstep
-        if group is not None:
-            generated += group.advanced(self)
-        return generated >= self.max_tokens
+        return self.stopped or self.generated_tokens >= self.max_tokens
 
     def key_of_block(self, place: int) -> BlockKey | None:
         """Return the key of the prompt's block at ``place``; None where no key names it."""

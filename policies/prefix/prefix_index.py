@@ -44,10 +44,8 @@ class PrefixIndex(Protocol):
         """Yield the runs that the sequence holds, the last first."""
 
 
-def build_index(config: PolicyConfig) -> PrefixIndex | None:
-    """Return the index that ``config`` names; None without a prefix cache."""
-    if not config.prefix_cache:
-        return None
+def build_index(config: PolicyConfig) -> PrefixIndex:
+    """Return the index that ``config`` names, which has a prefix cache."""
     if config.prefix_index == "blocks":
         return BlockRuns(config.eviction, config.block_tokens)
     return PrefixTree(config.eviction)

@@ -32,6 +32,7 @@ class DecidedAhead(UnifiedBatching):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
+        self.takes_in_turn = True
         self._ended: list[Sequence] = []
         self._arrived: list[Sequence] = []
         self._known = 0

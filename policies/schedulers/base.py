@@ -46,6 +46,7 @@ class SchedulerBase:
         self.prompts: list[Sequence] = []
         self.decodes = decodes
         self.decodes_only = Batch((), decodes)
+        self.max_seqs = config.max_seqs
         self.one_row_prefills = config.one_row_chunk == "prefill"
         self.swap = Swap(config.host_kv_tokens) if config.preemption == "swap" else None
 
@@ -165,7 +166,7 @@ class SchedulerBase:
 
     def has_slot(self) -> bool:
         """Return whether one more sequence may run."""
-        return self.decodes.size + len(self.prompts) < self.config.max_seqs
+        return self.decodes.size + len(self.prompts) < self.max_seqs
 
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""

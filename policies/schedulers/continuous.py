@@ -52,6 +52,8 @@ class ContinuousBatching(SchedulerBase):
         super().__init__(memory, config, admitting, decodes)
         self.joins = padded if config.budget_count == "padded" and joins is whole else joins
         self.budget = config.token_budget
+        self.shares_prefixes = memory.shares_prefixes
+        self.admits_by_peak = config.admission == "peak"
         by_chunk = config.prompt_blocks == "chunk" and admitting is memory
         self.chunk_memory = memory if by_chunk and isinstance(memory, ChunkMemory) else None
         self.forking = Forking(admitting, decodes, self.intake, config.queue_samples)
@@ -65,9 +67,13 @@ class ContinuousBatching(SchedulerBase):
 
     def run(self, batch: Batch) -> int:
         """Compute a token of every decode, and parts of prompts; return the rows left."""
+        self.make_room(batch)
+        return self.go_on_with_prompts(batch)
+
+    def make_room(self, batch: Batch) -> None:
+        """Let every decode take room for its next position; where there is none, preempt some."""
         while not self.decodes.grow():
             self.preempt(self.victim(self.prompts, self.decodes), batch)
-        return self.go_on_with_prompts(batch)
 
     def go_on_with_prompts(self, batch: Batch) -> int:
         """Compute the next parts of prompts in progress; return the rows left of the budget."""
@@ -104,11 +110,13 @@ class ContinuousBatching(SchedulerBase):
                     return
                 left -= decodes.rows if batch.lockstep is not None else 0
                 continue
-            cached = memory.cached_prefix(seq) if memory.shares_prefixes else 0
+            cached = memory.cached_prefix(seq) if self.shares_prefixes else 0
             tokens = seq.prompt_tokens + seq.base_generated_tokens
             if not self.joins(batch, tokens - cached, left):
                 return
-            if not (self.has_room_at_peak(seq) and self.reserve(seq, cached, left)):
+            if self.admits_by_peak and not self.has_room_at_peak(seq):
+                return
+            if not self.reserve(seq, cached, left):
                 return
             if intake.give_up_if_late(seq, now_s):
                 memory.release(seq)
@@ -132,16 +140,15 @@ class ContinuousBatching(SchedulerBase):
 
     def has_room_at_peak(self, seq: Sequence) -> bool:
         """Return whether ``seq`` and all that run stay below the memory's size; alone it may."""
-        if self.config.admission != "peak" or not (running := self.holders()):
-            return True
-        return peak_tokens([*running, seq]) < self.memory.capacity_tokens
+        running = self.holders()
+        return not running or peak_tokens([*running, seq]) < self.memory.capacity_tokens
 
     def compute(self, seq: Sequence, left: int, batch: Batch) -> int:
         """Compute the next part of a prompt, at most ``left`` rows; return how many they are."""
         if left <= 0:
             return 0
         tokens = batch.add_chunk(seq, left)
-        if self.memory.shares_prefixes:
+        if self.shares_prefixes:
             self.memory.commit(seq, seq.base_computed_tokens + tokens)
         return tokens
 

@@ -33,8 +33,7 @@ class PrefillFirst(ContinuousBatching):
         self.intake.enforce_limit()
         if not batch.chunks:
             batch.lockstep, batch.prompt_token = self.decodes, self.decodes.prompt_token
-            while not self.decodes.grow():
-                self.preempt(self.victim(self.prompts, self.decodes), batch)
+            self.make_room(batch)
             if not self.decodes.size and self.prompts:
                 self.add_prompts(batch, now_s)
         return batch if batch.chunks or self.decodes.size else None

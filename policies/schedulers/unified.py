@@ -39,17 +39,22 @@ class UnifiedBatching(ContinuousBatching):
         super().__init__(memory, config, in_pieces)
         self.most_rows = self.budget
         """Rows of one sequence in this step at most."""
-        self.least_share = int(config.long_prefill_adaptive)
         if not config.chunk_prompts:
             self.joins = self.fits_unsplit
         self.growing_groups: int = getattr(memory, "growing_groups", 1)
-        self.drafts = config.draft_rows > 0
+        self.drafts, self.draft_slots = config.draft_rows > 0, config.draft_slots
+        self.gates_whole_prompts = config.full_prompt_gate
+        self.long_rows = config.long_prefill_tokens
+        self.shared_budget = self.budget if config.long_prefill_adaptive else 0
         self.paused = set[Sequence]()
         """Decodes with drafts that had no turn in the last step."""
         self.pads_from = _NEVER
         """Computed tokens from which a newcomer is padded to the rows of decodes (``padding``)."""
-        self.takes_turns: bool = memory.shares_prefixes and getattr(memory, "gives_back", False)
+        gives_back: bool = getattr(memory, "gives_back", False)
+        self.gives_in_turn = self.shares_prefixes and gives_back
         """Whether it matters in which order running sequences give blocks back."""
+        self.takes_in_turn = self.shares_prefixes or gives_back or self.drafts
+        """Whether it matters in which order they take blocks."""
         self.names_answers = False
         """Whether a prompt may repeat an answer that a prefix cache keeps."""
         self.chunk_memory = None
@@ -62,36 +67,62 @@ class UnifiedBatching(ContinuousBatching):
         A step in which nothing runs, since its first sequences preempted themselves, takes no time:
         the next one is decided at once.
         """
-        rows = self.config.long_prefill_tokens
         while True:
             preempted = len(batch.preempted)
-            if preempted:
-                self.settle()
-            if rows:
-                present = self.decodes.size + len(self.prompts) + self.queue.size
-                share = self.budget // max(1, present)
-                self.most_rows = max(rows, self.least_share * share) if present > 1 else self.budget
+            if self.long_rows:
+                self.most_rows = self.share_of_budget()
             super().decide(batch, now_s)
             if self.decodes.size or batch.chunks or len(batch.preempted) == preempted:
                 return
+            self.settle()
+
+    def share_of_budget(self) -> int:
+        """Return the most rows of one sequence, so that a long prompt leaves some to the others."""
+        present = self.decodes.size + len(self.prompts) + self.queue.size
+        if present <= 1:
+            return self.budget
+        return max(self.long_rows, self.shared_budget // present)
 
     def run(self, batch: Batch) -> int:
         """Compute what every running sequence lacks; return the rows left of the budget."""
-        if self.gated_memory is None:
-            return super().run(batch)
-        if self.paused:
-            for seq in [seq for seq in self.prompts if seq in self.paused]:
-                self.prompts.remove(seq)
-                self.decodes.join(seq)
-            self.paused = set()
-        if self.has_room(self.gated_memory) and self.decodes.grow():
-            return self.go_on_with_prompts(batch)
-        return self.run_in_turn(batch, self.gated_memory)
+        memory = self.gated_memory
+        if memory is None:
+            self.make_room(batch)
+        else:
+            if self.paused:
+                self.go_on_with_paused()
+            has_room = (not self.prompts or self.has_room(memory)) and self.decodes.grow()
+            if not (has_room or self.makes_room(batch)):
+                return self.run_in_turn(batch, memory)
+        if self.names_answers:
+            self.commit_answers(1)  # the decodes fill blocks before the prompts
+        return self.go_on_with_prompts(batch)
+
+    def go_on_with_paused(self) -> None:
+        """Let decodes that had no turn in the last step run with the others again."""
+        for seq in [seq for seq in self.prompts if seq in self.paused]:
+            self.prompts.remove(seq)
+            self.decodes.join(seq)
+        self.paused = set()
+
+    def makes_room(self, batch: Batch) -> bool:
+        """Preempt those admitted last until the decodes have room; False where turns matter.
+
+        Whoever has no turn after the victim loses nothing by it.
+        """
+        if self.prompts or self.takes_in_turn:
+            return False
+        running = sorted(self.decodes, key=_ADMISSION)
+        while not self.decodes.grow():
+            if self.victim(running, self.decodes) is not running[-1]:
+                return False
+            self.preempt(running.pop(), batch)
+        return True
 
     def has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
         decodes, prompts = self.decodes, self.prompts
-        if self.takes_turns and decodes.size and prompts:
+        if self.gives_in_turn and decodes.size and prompts:
             first = min([s.admission_number for s in prompts if not s.finished], default=1 << 62)
             if first < max([seq.admission_number for seq in decodes]):
                 return False
@@ -112,7 +143,7 @@ class UnifiedBatching(ContinuousBatching):
 
     def end_of(self, seq: Sequence, rows: int) -> int:
         """Return the positions that ``rows`` of a running sequence need."""
-        return seq.base_computed_tokens + rows + self.config.draft_slots
+        return seq.base_computed_tokens + rows + self.draft_slots
 
     def rows_of(self, seq: Sequence, left: int) -> int:
         """Return the rows of a running sequence outside the lockstep, at most ``left``."""
@@ -129,7 +160,7 @@ class UnifiedBatching(ContinuousBatching):
 
     def commit(self, seq: Sequence, end: int) -> None:
         """Let others find what the step fills up to position ``end``."""
-        if self.memory.shares_prefixes:
+        if self.shares_prefixes:
             self.memory.commit(seq, min(end, seq.total_tokens))
 
     def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
@@ -198,13 +229,13 @@ class UnifiedBatching(ContinuousBatching):
     def reserve(self, seq: Sequence, cached: int, left: int) -> bool:
         """Take memory for the first chunk; False without room for it, or for the whole prompt."""
         total = seq.prompt_tokens + seq.base_generated_tokens
-        padding = self.padding(seq, cached)
+        padding = self.padding(seq, cached) if self.drafts else 0
         if padding >= left:
             return False
         if self.gated_memory is None:
             return super().reserve(seq, cached, left)
-        end = min(total, cached + min(left, self.most_rows)) + padding + self.config.draft_slots
-        whole = total if self.config.full_prompt_gate else 0
+        end = min(total, cached + min(left, self.most_rows)) + padding + self.draft_slots
+        whole = total if self.gates_whole_prompts else 0
         return self.gated_memory.reserve_part(seq, end, max(end, whole))
 
     def admit(self, batch: Batch, left: int, now_s: float) -> None:
@@ -230,7 +261,7 @@ class UnifiedBatching(ContinuousBatching):
         if left <= 0:
             return 0
         tokens = self.rows_of(seq, left)
-        padding = self.padding(seq, seq.base_computed_tokens)
+        padding = self.padding(seq, seq.base_computed_tokens) if self.drafts else 0
         end = seq.base_computed_tokens + tokens
         if self.gated_memory is not None:
             room = self.gated_memory.extend(seq, self.end_of(seq, tokens + padding))
@@ -241,15 +272,10 @@ class UnifiedBatching(ContinuousBatching):
             batch.chunks = (*batch.chunks[:-1], batch.chunks[-1]._replace(padding=padding))
         return tokens + padding
 
-    def go_on_with_prompts(self, batch: Batch) -> int:
-        """Compute the next parts of prompts; the decodes before them fill blocks first."""
-        if self.names_answers:
-            self.commit_answers(1)
-        return super().go_on_with_prompts(batch)
-
     def enqueue(self, seq: Sequence) -> None:
         """Let a sequence wait, after all that came before it."""
-        self.names_answers |= self.memory.shares_prefixes and seq.names_answer
+        if seq.names_answer:
+            self.names_answers = self.shares_prefixes
         super().enqueue(seq)
 
     def end(self, ended: list[Sequence]) -> None:
