@@ -242,7 +242,14 @@ def _check_method(source: PluginSource, method: object, name: str, wanted: Funct
 def check_constructor(
     source: PluginSource, cls: type[Any], takes: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Raise ``PluginError`` where ``cls`` cannot be called with these arguments."""
+    """Raise ``PluginError`` where ``cls`` cannot be called with these arguments.
+
+    A compiled constructor may have no signature; ``inspect`` would return that of its base.
+    """
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    is_compiled = owner is not object and not isinstance(vars(owner)["__init__"], FunctionType)
+    if is_compiled and owner.__text_signature__ is None:
+        return
     try:
         inspect.signature(cls).bind(*args, **kwargs)
     except (TypeError, ValueError) as error:
