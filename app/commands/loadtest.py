@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 from servetwin.app.scenario.options.common import Json, Overwriting
@@ -44,3 +45,36 @@ def loadtest_import(
     from servetwin.app.tasks.recorded_import import import_run
 
     import_run(file, out, overwriting, columns, as_json)
+
+
+@takes_options("--upstream", "--out")
+def record(
+    upstream: Annotated[str, Option(metavar="URL", help="Server that answers.")],
+    out: Annotated[Path, Option(help="Trace to write.")],
+    overwriting: Overwriting,
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8080,
+) -> None:
+    """Pass requests on to a server until Ctrl-C, and write what replays them, without text.
+
+    A row has times, token counts, salted hashes of prompt blocks, and of sessions and parents where
+    clients name them. Prompt tokens are the server's count, else a fourth of the bytes.
+    """
+    from servetwin.loadtest.capture.recorder import record as record_trace
+    from servetwin.loadtest.endpoint import server_url
+    from servetwin.loadtest.run.event_loop import run_fast
+
+    url = server_url(upstream)
+
+    def say_ready(at: str) -> None:
+        typer.echo(f"recording {url} at {at} (Ctrl-C stops)")
+
+    with overwriting.claimed_output(out, "trace") as path:
+        done = run_fast(record_trace(url, path, host, port, say_ready))
+    typer.echo(
+        f"{out}: {done.requests:,} requests, {done.failed:,} failed, "
+        f"{done.prompt_tokens:,} prompt and {done.output_tokens:,} output tokens"
+    )
+    if done.error:
+        typer.echo(f"{out}: rows are missing: {done.error}", err=True)
+        raise typer.Exit(1)

@@ -113,6 +113,18 @@ def convert(
     _write(replace(part, path=trace, seed=seed).read(), out)
 
 
+@takes_options()
+def anonymise(
+    trace: TracePath,
+    out: Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
+    read: Annotated[TraceOptions, FieldSubset(*READ, "tokenizer")],
+) -> None:
+    """Write TRACE without texts, names and headers: salted hashes keep which of them are equal."""
+    from servetwin.workloads.anonymous import Anonymiser
+
+    _write(Anonymiser().trace(replace(read, path=trace).read()), out)
+
+
 def _write(trace: Trace, out: Path) -> None:
     from servetwin.app.reports.tables import note_lines
     from servetwin.workloads.readers.native import write_trace

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from servetwin.workloads import fields
 from servetwin.workloads.block_ids import Ids
+from servetwin.workloads.readers.native import is_header
 from servetwin.workloads.rows import RowError
 
 NO_ARRIVALS = "the file has none"
@@ -86,15 +87,14 @@ class Recording:
 
 
 def records_of(text: str) -> list[Record]:
-    """Return the objects of a JSON document, a JSON array, or JSON Lines.
+    """Return the objects of a JSON document, a JSON array, or JSON Lines without our own header.
 
     Raises ``RowError`` that names the line of what is no JSON object.
     """
     whole = _value(text)
     if whole is None:
-        return [
-            _line(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()
-        ]
+        lines = enumerate(text.split("\n"), 1)
+        return [_line(n, line) for n, line in lines if line.strip() and not is_header(line)]
     listed = whole if isinstance(whole, list) else [whole]
     for number, item in enumerate(listed):
         if not isinstance(item, dict):

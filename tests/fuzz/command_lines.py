@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, str] = {
     "plan": "plan {trace} --model llama-3-8b --slo ttft=500ms --processes 1",
     "workload stats": "workload stats {trace}",
     "workload generate": "workload generate --requests 20 --rate 3 --out {out}",
+    "workload anonymise": "workload anonymise {trace} {out}",
     "workload convert": "workload convert {trace} {out}",
     "techniques memory": "techniques memory --model llama-3-8b",
     "techniques latency": "techniques latency --model llama-3-8b",

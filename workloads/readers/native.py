@@ -130,6 +130,8 @@ _HEADER_FIELDS: dict[str, check.Check] = {
     "notes": check.text_list,
     "timed": check.boolean,
 }
+MEASURED = ("first_token_s", "last_token_s", "cached_tokens", "error")
+"""What a recorded trace has beside its requests (``loadtest.recorded`` reads it)."""
 _REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
 COUNTS: dict[str, int | None] = {
     "prompt_tokens": 0, "output_tokens": 0, "block_tokens": 1, "turn": 0, "shared_prefix_tokens": 0,
@@ -210,7 +212,7 @@ class RecordReader:
         self._require_new(fields["request_id"])
         self._blocks.make_whole(fields)
         _check_together(fields)
-        self._unknown.update(record.keys() - _FIELDS.keys())
+        self._unknown.update(record.keys() - _FIELDS.keys() - {*MEASURED})
         return line, Request(**fields, headers=request_headers(whole, self._header_columns))
 
     @property
