@@ -10,7 +10,7 @@ import numpy as np
 
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.graphs.task_graph import form_a_loop
-from servetwin.workloads.key_values import key_value
+from servetwin.workloads.program.key_values import key_value
 from servetwin.workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"

@@ -52,6 +52,7 @@ LOADTEST_ROOMS = [
     "report",
     "recorded",
     "run",
+    "capture",
     "sweep",
     "mock",
 ]

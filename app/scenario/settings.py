@@ -9,8 +9,8 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS, Preset, find_preset
 from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
-from servetwin.workloads.key_values import key_value
 from servetwin.workloads.plugins import Registry
+from servetwin.workloads.program.key_values import key_value
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "batching": SCHEDULERS,

@@ -22,7 +22,7 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.server_model import load_server
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.workloads.errors import PolicyError, ServetwinError, require_name
-from servetwin.workloads.key_values import key_value
+from servetwin.workloads.program.key_values import key_value
 from servetwin.workloads.trace import Trace
 
 _FORM = "KEY=VALUE,VALUE ..."

@@ -23,7 +23,7 @@ from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fitted_overheads
 from servetwin.workloads.errors import LoadTestError, PolicyError, ProfileError
-from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.key_values import key_values
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.trace import Trace
 

@@ -27,7 +27,7 @@ from servetwin.app.verdict.same_load import broke_off, endpoint_differences, req
 from servetwin.sim.records.metrics import figure, measured
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.workloads.errors import LoadTestError, require_name
-from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.key_values import key_values
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 FINISHED = "finished"

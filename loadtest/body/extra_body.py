@@ -6,7 +6,7 @@ from math import isfinite
 from pathlib import Path
 
 from servetwin.workloads.errors import LoadTestError, did_you_mean
-from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.key_values import key_values
 
 _OWN = {
     "model": "--model",

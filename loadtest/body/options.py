@@ -10,7 +10,7 @@ from random import Random
 from servetwin.loadtest.body.images import Images
 from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.key_values import key_values
 
 _FORM = "NAME=SHARE; write for example sql=0.3,chat=0.2, the rest is for the base model"
 _ROUNDING = 1e-9

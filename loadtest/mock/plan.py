@@ -17,8 +17,8 @@ from servetwin.loadtest.mock.mock_answer import (
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
 from servetwin.sim.catalogue.entry import Count, FrozenModel
 from servetwin.workloads.errors import MockError, require_name
-from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings
+from servetwin.workloads.program.key_values import key_values
 
 _Part = TypeVar("_Part", bound=FrozenModel)
 

@@ -24,7 +24,7 @@ from servetwin.sim.records.metrics import (
 )
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError, did_you_mean
-from servetwin.workloads.key_values import key_value
+from servetwin.workloads.program.key_values import key_value
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import CANCELLED_BY_TEST
 

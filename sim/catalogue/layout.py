@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Self
 
 from servetwin.workloads.errors import PolicyError
-from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.key_values import key_values
 
 OPTION = "--layout"
 

@@ -18,8 +18,8 @@ from servetwin.sim.catalogue.entry import FrozenModel, Positive
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean
-from servetwin.workloads.key_values import key_value, key_values
 from servetwin.workloads.plugins import split_settings
+from servetwin.workloads.program.key_values import key_value, key_values
 
 Metric = Literal["perplexity", "accuracy"]
 _Text = Annotated[str, Field(min_length=1)]

@@ -13,8 +13,8 @@ from servetwin.sim.step_times.roofline.efficiency import USUAL, Efficiency, serv
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import SHIPPED, Technique
 from servetwin.workloads.errors import PluginError, PolicyError, require_name
-from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import Registry, split_settings
+from servetwin.workloads.program.key_values import key_values
 
 TECHNIQUES: Registry[Technique] = Registry(
     "technique",

@@ -58,7 +58,7 @@ def test_the_list_of_commands_has_all_of_them() -> None:
 def test_a_first_word_alone_lists_its_commands() -> None:
     assert "workload stats" in shown("workload", "--help")
     assert refused("workload").endswith(
-        "has workload stats, workload named, workload generate, workload convert, workload anonymise"
+        "workload named, workload generate, workload convert, workload anonymise"
     )
     assert "did you mean 'replay'?" in refused("replai")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from servetwin.workloads.errors import LoadTestError, PolicyError, TraceError
-from servetwin.workloads.key_values import key_value, key_values
+from servetwin.workloads.program.key_values import key_value, key_values
 from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request

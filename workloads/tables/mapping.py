@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from io import StringIO
 
 from servetwin.workloads.errors import TraceError, require_name
-from servetwin.workloads.key_values import key_value
+from servetwin.workloads.program.key_values import key_value
 
 UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """Seconds of each unit of time."""

@@ -12,8 +12,8 @@ from servetwin.app.scenario.options.groups import as_number
 from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
 from servetwin.workloads.graphs.lane_rules import AGENTX, LaneRules
-from servetwin.workloads.key_values import key_values
 from servetwin.workloads.plugins import split_settings
+from servetwin.workloads.program.key_values import key_values
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.arrivals import ArrivalProcess

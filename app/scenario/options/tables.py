@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from servetwin.workloads.errors import PolicyError, did_you_mean
-from servetwin.workloads.key_values import key_value
+from servetwin.workloads.program.key_values import key_value
 
 FORMS = "kernels|layers:DIR|operators:MLP,ATTENTION|phases:FILE|sheet"
 _FILES = {"kernels": 0, "layers": 1, "operators": 2, "phases": 1, "sheet": 0}

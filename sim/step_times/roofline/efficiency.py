@@ -82,11 +82,13 @@ USUAL = "vllm"
 def served_efficiency(backend: str, device: str, version: str | None = None) -> Efficiency:
     """Return what a version of a server reaches on a device (``sim/catalogue/efficiencies.json``).
 
-    Fitted on published runs; a device that is not there gets the shares of all, a server that is
-    not there the default, one without a version what the newest reaches.
+    Fitted on published runs; a server or a device that is not there gets the default, one without
+    a version what the newest reaches.
     """
     terms = of_version(_SERVED["servers"].get(backend, [{}]), version)
-    shares = _SERVED["devices"].get(device, {}) if terms else {}
+    shares = _SERVED["devices"].get(device)
+    if not (terms and shares):
+        return DEFAULT
     achieved = replace(DEFAULT, **{name: v for name, v in terms.items() if name != "until"})
     return replace(
         achieved,

@@ -37,7 +37,7 @@ from servetwin.sim.step_times.tables.kernel_table import KernelTable
 from servetwin.sim.step_times.tables.layer_table import LayerTable
 from servetwin.sim.step_times.tables.table import StepColumns, Table
 from servetwin.workloads.errors import ProfileError, require_name
-from servetwin.workloads.key_values import key_values
+from servetwin.workloads.program.key_values import key_values
 from servetwin.workloads.program.package import shipped_json
 
 OPTION = "--overheads"

@@ -55,7 +55,7 @@ def test_narrow_experts_reach_less_of_the_peak() -> None:
 
 @pytest.mark.parametrize("backend", ["vllm", "sglang"])
 def test_known_servers_are_not_beyond_the_data_sheet(backend: str) -> None:
-    for device in ("a100-80gb", "h100", "a device of another maker"):
+    for device in ("a100-80gb", "h100", "h200"):
         achieved = served_efficiency(backend, device)
         shares = (achieved.compute, achieved.memory, achieved.attention)
         assert all(0 < share <= 1 for share in shares)
@@ -65,4 +65,12 @@ def test_known_servers_are_not_beyond_the_data_sheet(backend: str) -> None:
 
 def test_an_unknown_server_has_the_default() -> None:
     assert served_efficiency("another", "h100") == DEFAULT
+
+
+def test_a_device_without_published_runs_has_the_default() -> None:
+    """Shares of other devices were 9 to 25 points farther from two cards that no fit had seen."""
+    assert served_efficiency("vllm", "rtx-4090") == DEFAULT
+
+
+def test_versions_differ() -> None:
     assert served_efficiency("vllm", "h100", "0.8.5") != served_efficiency("vllm", "h100")
