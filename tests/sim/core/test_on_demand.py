@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servetwin.app.cli import is_compiled
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import RouterConfig
@@ -150,6 +151,7 @@ def test_only_replicas_that_get_a_request_catch_up_where_no_loads_are_read() -> 
     assert catches["least-outstanding"]["catch_up"] <= 8 * len(MANY)
 
 
+@pytest.mark.skipif(is_compiled(), reason="a profiler does not see calls of compiled methods")
 def test_loads_are_kept_for_routers_that_may_read_them_and_for_no_others(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
