@@ -26,7 +26,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
-from tests.support.paths import KERNEL_PROFILES, ROOT
+from tests.support.paths import KERNEL_PROFILES, ROOT, SHEET_PROFILE
 
 FILE = ROOT / "tests" / "digests.json"
 SERVERS, CLUSTERS = 110, 40
@@ -118,6 +118,7 @@ def _choices(random: Random) -> dict[str, Any]:
 def _profile(random: Random, config: PolicyConfig) -> Profile:
     """Return a shipped profile that has step times for the layout of these policies."""
     kernels = {path.stem: str(path) for path in KERNEL_PROFILES.glob("*.json")}
+    kernels["llama-3-8b-h100"] = SHEET_PROFILE
     names = sorted([*shipped_profiles(), *kernels]) if config.kv == "paged" else ["base-cpu"]
     name = random.choice(names)
     return load_profile(kernels.get(name, name))
