@@ -46,7 +46,9 @@ def test_long_prompts_want_compute_and_short_ones_a_larger_budget() -> None:
     compute = simulated(f"{PROMPTS}output_tokens: 10}}\n{room}, token_budget: 8192}}")
     assert compute.resource == "prefill"
     many = "workload: {requests: 2000, rate_per_s: 400, prompt_tokens: 60, output_tokens: 40}"
-    budget = simulated(f"{many}\n{room}, token_budget: 80, max_seqs: 80, batching: chunked}}")
+    room += ", token_budget: 80, max_seqs: 80, batching: chunked}"
+    without_chunk_costs = "deployment: {model: llama-3-8b, gpu: h100, efficiency: compute=0.65}"
+    budget = simulated(f"{many}\n{room}\n{without_chunk_costs}")
     assert budget.resource == "budget"
 
 
