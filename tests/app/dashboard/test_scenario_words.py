@@ -18,7 +18,7 @@ from servetwin.workloads.trace import Trace
         (
             "",
             ["**llama\\-3\\-8b** on 1 × h100", "continuous batching, up to 256",
-             " computed from data sheets · ", "paged KV memory of 448,000 tokens",
+             " computed from data sheets · ", "paged KV memory of 478,984 tokens",
              "20 generated requests at 10 per second"],
         ),
         ("cluster: {replicas: 3}", ["on 3 × h100 (3 replicas)"]),
@@ -29,7 +29,7 @@ from servetwin.workloads.trace import Trace
         ),
         (
             "policies: {batching: static, kv: contiguous, max_seqs: 8}",
-            ["static batching, up to 8 sequences · contiguous KV memory of 448,000 tokens"],
+            ["static batching, up to 8 sequences · contiguous KV memory of 436,904 tokens"],
         ),
         (
             "preset: vllm-v1\npolicies: {kv_tokens: 5000}",

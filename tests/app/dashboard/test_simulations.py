@@ -14,6 +14,7 @@ from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
+from tests.support.dashboard_app import CERTAIN
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ def test_an_upload_is_replicated_whole_and_what_does_not_vary_is_not(
     assert [*replications(varying)][-1:] in ([simulations.REPLICATIONS], [])
     totals = [summary["requests"]["total"] for summary in finished_replications(varying)]
     assert totals == [2_100] * simulations.REPLICATIONS
-    certain = simulate(parse_scenario(text, "test"))
+    fixed = f"deployment: {{model: llama-3-8b, gpu: h100, efficiency: '{CERTAIN}'}}"
+    certain = simulate(parse_scenario(text + fixed, "test"))
     assert [*replications(certain)] == []
     assert finished_replications(certain) == []

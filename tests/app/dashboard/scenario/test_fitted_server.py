@@ -7,13 +7,17 @@ import pytest
 
 from servetwin.app.dashboard.scenario.fitted_server import FittedServer, MeasuredTable, fit_server
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, Workload
+from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import ServetwinError
 from tests.support.dashboard_app import Browser, expect
+from tests.support.paths import SHEET_PROFILE
 
 COLUMNS = "arrival_s=sent_s,prompt_tokens=in,output_tokens=out,ttft_s=ttft_s,e2e_s=latency_s"
-SCENARIO = ScenarioFile(workload=Workload(requests=80, rate_per_s=20))
+SCENARIO = ScenarioFile(
+    deployment=Deployment(profile=(SHEET_PROFILE,)), workload=Workload(requests=80, rate_per_s=20)
+)
 
 
 def measured_csv(requests: int) -> str:

@@ -90,7 +90,7 @@ def test_real_gpus_are_drawn_by_evidence(user: Browser) -> None:
     user.await_heading("Predictions of real GPUs")
     drawn = user.page.locator(".js-plotly-plot").filter(has_text="kernel tables and stamps")
     drawn.get_by_text("predicted TTFT, s").wait_for()
-    assert drawn.get_by_text("measured E2E latency, s").count() == 1
+    assert drawn.get_by_text("E2E latency, s", exact=True).count() == 1
     user.assert_sound()
 
 
