@@ -15,6 +15,7 @@ from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.options.workload import GenerateOptions
 from servetwin.workloads.trace import Trace
 
+Written = Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")]
 READ = ("spread_ties", "max_bad_rows", "reader", "columns")
 CONVERTED = (
     "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
@@ -105,7 +106,7 @@ def generate(options: GenerateOptions) -> None:
 )  # fmt: skip
 def convert(
     trace: TracePath,
-    out: Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
+    out: Written,
     part: Annotated[TraceOptions, FieldSubset(*CONVERTED)],
     seed: Seed = 0,
 ) -> None:
@@ -116,7 +117,7 @@ def convert(
 @takes_options()
 def anonymise(
     trace: TracePath,
-    out: Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")],
+    out: Written,
     read: Annotated[TraceOptions, FieldSubset(*READ, "tokenizer")],
 ) -> None:
     """Write TRACE without texts, names and headers: salted hashes keep which of them are equal."""

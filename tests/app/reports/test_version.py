@@ -6,7 +6,8 @@ from tests.support.command import servetwin
 
 
 def test_the_command_line_names_version_and_build() -> None:
-    build = "pure Python" if lockstep.__file__.endswith(".py") else "compiled"
+    is_pure = (lockstep.__file__ or "").endswith(".py")
+    build = "pure Python: SERVETWIN_PURE is set" if is_pure else "compiled"
     assert servetwin("--version") == (0, f"servetwin {own_version()} ({build})\n", "")
 
 

@@ -20,6 +20,7 @@ from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 
+CERTAIN = "compute_spread=0,memory_spread=0,overhead_spread=0"
 BASE = "workload: {requests: 80, rate_per_s: 20}"
 
 
@@ -40,7 +41,8 @@ def values(found: list[dict[str, Any]], metric: str) -> list[float]:
 
 
 def test_without_a_draw_of_the_workload_a_certain_server_repeats_itself() -> None:
-    file = parse_scenario(BASE, "test")
+    server = f"deployment: {{model: llama-3-8b, gpu: h100, efficiency: '{CERTAIN}'}}"
+    file = parse_scenario(f"{BASE}\n{server}", "test")
     assert len(set(values(summaries(file, redraw=False), "e2e_s.mean"))) == 1
     assert len(set(values(summaries(file), "e2e_s.mean"))) == 5
 
