@@ -19,7 +19,7 @@ def test_every_command_line_ends_as_it_should() -> None:
 
 def test_every_command_that_ends_soon_is_tried() -> None:
     others = {
-        "serve", "dashboard", "demo", "selftest", "verify", "calibrate", "techniques",
+        "serve", "record", "dashboard", "demo", "selftest", "verify", "calibrate", "techniques",
         "techniques list", "techniques intensity", "techniques formats", "list models",
         "list profiles", "list presets", "list policies", "workload named", "replay compare",
     }  # fmt: skip

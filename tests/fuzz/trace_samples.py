@@ -90,6 +90,7 @@ RECORDED: Mapping[str, tuple[str, ...]] = {
     "aiperf": (files.aiperf(),),
     "guidellm": (files.guidellm(),),
     "inference_perf": (files.inference_perf(), files.inference_perf(nested=True)),
+    "tunnel": (files.tunnel(),),
     "engine_stamps": (files.engine_stamps(), files.engine_stamps(theirs=True)),
     "otel_spans": (files.otel_spans(),),
     "mapped": (files.csv(),),

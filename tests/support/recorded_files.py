@@ -4,6 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from servetwin.workloads.readers.native import SCHEMA
+
 
 class Known(NamedTuple):
     arrival_s: float
@@ -113,6 +115,19 @@ def _failed_perf() -> dict[str, Any]:
     error = {"error_type": "ClientError", "error_msg": "no"}
     info = {"input_tokens": FAILED.prompt}
     return {"start_time": start_s, "end_time": start_s, "info": info, "error": error}
+
+
+def tunnel() -> str:
+    """Return a trace of ``servetwin record``, with its header."""
+    rows = [
+        {
+            "request_id": f"r{number}", "arrival_s": one.arrival_s, "status": "ok",
+            "first_token_s": one.arrival_s + one.ttft_s, "last_token_s": one.arrival_s + one.e2e_s,
+            "prompt_tokens": one.prompt, "output_tokens": one.output,
+        }
+        for number, one in enumerate(REQUESTS)
+    ]  # fmt: skip
+    return "\n".join(map(json.dumps, [{"schema": SCHEMA, "source": "recorded"}, *rows]))
 
 
 def engine_stamps(theirs: bool = False) -> str:

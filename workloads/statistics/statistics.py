@@ -228,8 +228,8 @@ def prefix_statistics(requests: Sequence[Request]) -> dict[str, Any] | None:
     blocks = hit_blocks = hit_tokens = full_hit_tokens = 0
     for request in requests:
         ids, block_tokens = request.prefix_block_ids, request.block_tokens or 0
-        hits = known_blocks(ids, cached)
-        cached.update(ids[hits:])
+        hits = len(list(takewhile(cached.__contains__, ids)))
+        cached.update(ids)
         blocks += len(ids)
         hit_blocks += hits
         hit_tokens += min(hits * block_tokens, request.prompt_tokens)

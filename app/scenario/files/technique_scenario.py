@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from servetwin.app.scenario.files.scenario_file import parse_scenario_dict
 from servetwin.app.scenario.servers import ToggledServer
 from servetwin.app.scenario.settings import with_settings
+from servetwin.sim.step_times.roofline.efficiency import DEFAULT
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
@@ -16,7 +17,11 @@ from servetwin.workloads.errors import PolicyError, require_name
 from servetwin.workloads.files import document
 from servetwin.workloads.yaml_text import YamlError, load_yaml
 
-_DEFAULT = {"model": "llama-2-7b", "gpu": "a100-80gb"}
+_DEFAULT = {
+    "model": "llama-2-7b",
+    "gpu": "a100-80gb",
+    "efficiency": f"compute={DEFAULT.compute}",  # of an engine, without the costs of a server
+}
 _KEYS = ("deployment", "policies", "workload")
 
 
