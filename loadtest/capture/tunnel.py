@@ -15,7 +15,7 @@ from typing import Protocol, cast
 import httptools
 import httpx
 
-from servetwin.loadtest.http.exchange import Exchange, Failure
+from servetwin.loadtest.http.exchange import Exchange, Failure, failure_kind
 from servetwin.loadtest.http.http_parser import Field, ResponseParser
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 
@@ -130,9 +130,7 @@ class ServerSide(_Side):
         if passing.parser.error and not exchange.failure:
             exchange.failure = Failure("broken_stream", passing.parser.error)
         elif status is not None and status != 200:
-            exchange.failure = Failure(
-                "http_429" if status == 429 else "http_5xx", f"HTTP {status}"
-            )
+            exchange.failure = Failure(failure_kind(status), f"HTTP {status}")
         exchange.ended = True
         self._observer.ended(passing)
 

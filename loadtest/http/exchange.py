@@ -147,12 +147,16 @@ def _failure(error: httpx.HTTPError) -> Failure:
 
 def _http_failure(response: httpx.Response) -> Failure:
     code = response.status_code
-    kind = "http_429" if code == 429 else f"http_{code // 100}xx"
     retry = response.headers.get("retry-after")
     wait = f" (Retry-After: {retry})" if retry else ""
     target = redirect_target(response)
     reason = f"redirects to {target}" if target else _error_text(response)
-    return Failure(kind, redact(f"HTTP {code}{wait}: {reason}"))
+    return Failure(failure_kind(code), redact(f"HTTP {code}{wait}: {reason}"))
+
+
+def failure_kind(status: int) -> str:
+    """Return the kind of failure of a status other than 200."""
+    return "http_429" if status == 429 else f"http_{status // 100}xx"
 
 
 def _error_text(response: httpx.Response) -> str:

@@ -222,6 +222,7 @@ def cut(*parts: bytes) -> Handler:
     [
         (cut(CHUNKED, word("a"), word("b")), "broken_stream", 2),
         (says(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n"), "http_5xx", 0),
+        (says(b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n"), "http_4xx", 0),
         (says(b"HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"), "http_429", 0),
         (cut(), "broken_stream", 0),
     ],
