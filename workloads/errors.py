@@ -10,7 +10,7 @@ ServetwinError
 ├── MockError        a mock endpoint cannot start, or its plan cannot be read
 └── LoadTestError    a load test that cannot start
     ├── Unreachable  ... because nothing answers there (exit code 1: the input is not bad)
-    └── EndedEarly   ... or that was cut short (exit code 1)
+    └── EndedEarly   ... or that was cut short, like a calibration or a sweep (exit code 1)
 """
 
 from collections.abc import Iterable
@@ -62,7 +62,7 @@ class Unreachable(LoadTestError):
 
 
 class EndedEarly(LoadTestError):
-    """A load test was interrupted, or its endpoint failed, before every request was answered."""
+    """A load test, a calibration or a sweep was interrupted, or its endpoint failed, on the way."""
 
     exit_code = 1
 

@@ -75,12 +75,10 @@ class Calibrator(Protocol):
     @property
     def endpoint(self) -> Endpoint:
         """The endpoint that is measured."""
-        ...
 
     @property
     def stopped(self) -> str | None:
         """Why no further round can run (Ctrl-C, an endpoint that is gone); None while one can."""
-        ...
 
     def identify(self, rounds: int, trace: Trace) -> None:
         """Learn all that a forecast of ``trace`` needs, with ``rounds`` rounds."""
@@ -91,16 +89,12 @@ class Calibrator(Protocol):
         ``engine["identified"]`` of the profile has the limits and notes, where policies had to be
         identified. Raises ``ProfileError`` where the rounds show too few steps.
         """
-        ...
 
     def as_counted(self, trace: Trace) -> Trace:
         """The trace to send so that the server counts the prompt lengths of ``trace``."""
-        ...
 
     def server_log(self) -> ServerLog | None:
         """Return the step log of the server so far; None without one that can be read."""
-        ...
 
     def check_decisions(self) -> DecisionCheck | None:
         """Compare the simulator's batches with those of the step log; None without a step log."""
-        ...

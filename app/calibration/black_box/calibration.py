@@ -208,7 +208,8 @@ class BlackBoxCalibrator:
 
         The API's latency is what an idle server's first token takes beyond its steps: half of the
         round trip is taken for the way out, which no client can separate from the way in. Raises
-        ``ProfileError`` where too few steps were seen.
+        ``ProfileError`` where too few steps were seen, ``EndedEarly`` where the calibration was
+        ``stopped`` before enough were.
         """
         fit = self._fit()
         if self.limits.identified.get("batching") == "static":
@@ -252,7 +253,8 @@ class BlackBoxCalibrator:
             return fit_black_box(intervals, spread_s, self._seed)
         except ProfileError as error:
             why = f" ({self._ended})" if self._ended else ""
-            raise ProfileError(f"black-box calibration{why}: {error}") from error
+            kind = EndedEarly if self.stopped else ProfileError
+            raise kind(f"black-box calibration{why}: {error}") from error
 
     def _warm_up(self) -> None:
         try:
@@ -298,14 +300,12 @@ class BlackBoxCalibrator:
         self._report_progress(f"calibrating: {what}")
         try:
             experiment()
-        except ProbeStopped as ended:
+        except (ProbeStopped, KeyboardInterrupt) as error:
+            ended = error if isinstance(error, ProbeStopped) else EndpointLost("interrupted")
             self._ended = ended if ended.final else None
             self.limits.unknown(str(ended), *names)
             if not names:
                 self.limits.notes.append(f"{what}: {ended}")
-        except KeyboardInterrupt:
-            self._ended = EndpointLost("interrupted")
-            self.limits.unknown("interrupted", *names)
         except ProfileError as error:
             self.limits.unknown(str(error), *names)
 

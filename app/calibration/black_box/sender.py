@@ -62,19 +62,15 @@ class Sender(Protocol):
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
         """Return every answer, or why there is none."""
-        ...
 
     def in_words(self, request: Request) -> Request:
         """Return the request that the server will count as long as this one."""
-        ...
 
     def prompts_note(self) -> str | None:
         """How long prompts of text are, and how that is known; None where token ids are sent."""
-        ...
 
     def round_trip_s(self) -> float:
         """How long a small request takes that reaches no scheduler."""
-        ...
 
 
 class LiveSender:

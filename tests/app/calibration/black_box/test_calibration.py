@@ -26,7 +26,7 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.step_times.black_box_steps import ObservedRequest
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
-from servetwin.workloads.errors import EndedEarly, ProfileError
+from servetwin.workloads.errors import EndedEarly
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.request import Request
 from servetwin.workloads.transform import at_rate
@@ -258,6 +258,7 @@ def test_what_was_learned_before_an_end_is_kept(trouble: Burst) -> None:
     assert black_box.stopped
     assert send.elapsed_s > 0
     assert black_box.limits.not_identified["kv_tokens"].startswith("not tried: ")
+    assert [note for note in black_box.limits.notes if note.endswith(black_box.stopped)]
     assert black_box.profile("learned").step_time("paged").steps > 100
 
 
@@ -266,7 +267,7 @@ def test_ctrl_c_before_anything_is_learned_is_reported() -> None:
     send.troubles = dict.fromkeys(range(4, 9), INTERRUPTED)
     black_box = calibrator(send)
     black_box.identify(2)
-    with pytest.raises(ProfileError, match=r"calibration \(interrupted\): \d+ measured steps"):
+    with pytest.raises(EndedEarly, match=r"calibration \(interrupted\): \d+ measured steps"):
         black_box.profile("learned")
     send = SimulatedSender(BASE, TRUTH)
     send.troubles = {1: GONE}
