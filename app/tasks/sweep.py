@@ -17,7 +17,7 @@ from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.parallel_map import LostItems
 from servetwin.sim.experiments.sweep import PROBLEM, GridConditions, GridPoint
 from servetwin.sim.records.run_claim import claimed_file
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import EndedEarly, ServetwinError
 
 
 def sweep_grid(
@@ -31,7 +31,8 @@ def sweep_grid(
     trace = options.trace.read()
     points = [{**values, RATE: rate} for values in varied for rate in rates]
     mark = identity(options, trace, limits, keys)
-    conditions, lost = GridConditions(trace, limits, options.trace.seed), None
+    conditions = GridConditions(trace, limits, options.trace.seed)
+    lost: ServetwinError | None = None
     with (
         claimed_file(grid.out) if grid.out else nullcontext(),
         SweepFile(grid.out, keys, points, mark, grid.overwriting.overwrite) as rows,
@@ -40,6 +41,10 @@ def sweep_grid(
             _simulate(points, options, conditions, rows, grid)
         except LostItems as error:
             lost = error
+        except KeyboardInterrupt:
+            done = sum(point in rows for point in points)
+            kept = f" are in {grid.out}; the same command goes on from there" if grid.out else ""
+            lost = EndedEarly(f"interrupted: {done} of {len(points)} points{kept or ' were done'}")
     frame = rows.frame()
     if len(frame):
         if not json and not any(axis.names_server for axis in axes):

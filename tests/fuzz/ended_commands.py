@@ -1,11 +1,12 @@
 """End long commands at random moments: ``python -m tests.fuzz.ended_commands --each 20``.
 
 A command that calibrates waits more than it works: it is ended a random delay after one of its
-lines of progress, any other one after a random time of its processors. The signals are SIGKILL,
-SIGINT and SIGTERM. After that no file under a final name may be torn: JSON, YAML, Parquet, CSV and
-traces can be read, ``report`` either reads a run folder, which then says that it was cut off unless
-the command had ended, or refuses it in one line. Nothing but the last lines of an interrupted
-command, and no traceback, is written.
+lines of progress, a sweep after it has kept its first point, any other one after a random time of
+its processors. The signals are SIGKILL, SIGINT and SIGTERM. After that no file under a final name
+may be torn: JSON, YAML, Parquet, CSV and traces can be read, ``report`` either reads a run folder,
+which then says that it was cut off unless the command had ended, or refuses it in one line. A sweep
+that is run again goes on with the points that were kept, and says so. Nothing but the last lines of
+an interrupted command, and no traceback, is written; its input was right: its exit code is not 2.
 """
 
 import argparse
@@ -49,8 +50,10 @@ SPANS_S: Mapping[str, float] = {
 """The latest moment at which each is ended, in seconds of processor time; 1.5 start it."""
 LINES: Mapping[str, int] = {"verify": 17, "calibrate": 8}
 """The latest line of progress after which each is ended."""
+KEEPS: Mapping[str, str] = {"sweep": "grid.csv"}
+"""The file to which a command appends what it keeps: it is ended after the first row."""
 DELAY_S = 2.0
-"""The longest time from that line to the end."""
+"""The longest time from that line, or row, to the end."""
 EARLY = 0.2
 """The share that is ended while it starts."""
 
@@ -133,30 +136,42 @@ def cpu_s(group: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def rows_kept(path: Path) -> int:
+    """Return how many whole rows a file has below its header."""
+    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+
+
 class Moment(NamedTuple):
-    """When a command is ended: so long after its ``line`` of progress, or of processor time."""
+    """When a command is ended: so long after its ``line`` of progress, after the first row that it
+    ``keeps`` in a file, or of processor time."""
 
     seconds: float
     line: int = 0
+    keeps: str = ""
 
-    def await_it(self, process: "subprocess.Popen[str]") -> str:
+    def await_it(self, process: "subprocess.Popen[str]", folder: Path) -> str:
         """Wait, at most until the command has ended by itself; return the lines so far."""
         assert process.stderr
         lines = [process.stderr.readline() for _ in range(self.line)]
+        while self.keeps and process.poll() is None and not rows_kept(folder / self.keeps):
+            time.sleep(0.005)
         zero_s = time.monotonic()
         passed_s = 0.0
         while process.poll() is None and passed_s < self.seconds:
             time.sleep(0.02)
-            passed_s = time.monotonic() - zero_s if lines else cpu_s(process.pid)
+            is_wall = lines or self.keeps
+            passed_s = time.monotonic() - zero_s if is_wall else cpu_s(process.pid)
         return "".join(lines)
 
     def __str__(self) -> str:
         after = f"after line {self.line}" if self.line else "of CPU"
-        return f"{self.seconds:.2f} s {after}"
+        return f"{self.seconds:.2f} s {'after a row' if self.keeps else after}"
 
 
 def moment(name: str, rng: np.random.Generator) -> Moment:
     """Draw when to end a command."""
+    if name in KEEPS:
+        return Moment(float(rng.uniform(0, DELAY_S)), keeps=KEEPS[name])
     if name in LINES and rng.random() > EARLY:
         return Moment(float(rng.uniform(0, DELAY_S)), int(rng.integers(1, LINES[name] + 1)))
     span_s = (0.1, 1.5) if name in LINES or rng.random() < EARLY else (1.5, SPANS_S[name])
@@ -166,7 +181,7 @@ def moment(name: str, rng: np.random.Generator) -> Moment:
 def end(command: str, number: int, when: Moment, folder: Path) -> str:
     """Run a command, end it, and return what became of it. Raises ``Torn``."""
     process = servetwin_process(*command.split())
-    begun = when.await_it(process)
+    begun = when.await_it(process, folder)
     ended = process.poll() is not None
     try:
         if not ended:
@@ -180,9 +195,29 @@ def end(command: str, number: int, when: Moment, folder: Path) -> str:
         raise Torn(f"a traceback: {err[-800:]}")
     if not ended and number != signal.SIGKILL and process.returncode == 0 and not out:
         raise Torn("exit code 0 without a result")
+    if process.returncode in (2, 70):
+        raise Torn(f"code {process.returncode}: {err[-600:]}")
     files = check_files(folder)
     reports = check_reports(folder, ended)
-    return f"code {process.returncode}, {files} files, {reports}"
+    goes_on = check_goes_on(command, folder / when.keeps) if when.keeps else ""
+    return f"code {process.returncode}, {files} files, {reports}{goes_on}"
+
+
+def check_goes_on(command: str, path: Path) -> str:
+    """Return how many points were kept; raise unless the same command goes on with them."""
+    kept = path.read_bytes()
+    kept = kept[: kept.rfind(b"\n") + 1]
+    count = rows_kept(path)
+    again = _servetwin(*command.split())
+    lines = path.read_bytes().splitlines()
+    if again.returncode or f"{count} of {len(lines) - 1} points are in" not in again.stderr:
+        raise Torn(f"with {count} kept, code {again.returncode}: {again.stderr[-600:]}")
+    if set(kept.splitlines()) - set(lines) or len({*lines}) < len(lines):
+        raise Torn("a point that was kept is another one, or is there twice")
+    left = sorted(one.name for one in path.parent.iterdir() if one != path)
+    if left:
+        raise Torn(f"{', '.join(left)} is left")
+    return f", {count} of {len(lines) - 1} points kept"
 
 
 def try_all(names: list[str], each: int, seed: int) -> int:

@@ -80,12 +80,12 @@ class SweepFile:
         """Add a finished point; it is in the file when this returns."""
         blank = dict.fromkeys([*FIGURE_MEANINGS, PROBLEM])
         row = {**point, **blank, **figures, SWEEP: self._identity}
-        self._rows[self._place(point)] = row
         if self._appended is not None and self._path is not None:
             try:
                 self._appended.append(self._frame([row]))
             except OSError as error:
                 raise _unwritten(self._path, error) from error
+        self._rows[self._place(point)] = row
 
     def frame(self) -> pd.DataFrame:
         """Return all rows; figures are numbers."""
