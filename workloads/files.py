@@ -23,6 +23,8 @@ MOST_DOCUMENT_BYTES = 2**24
 MOST_RATIO = 100
 """Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
 _FREE_UNPACKED_BYTES = 2**24
+_DRAFT = f".{os.uname().nodename}.draft"
+"""How the name of a draft ends, after the number of the process that writes it on this machine."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _REASONS = {FileNotFoundError: "no such file", IsADirectoryError: "a directory, not a trace file"}
@@ -212,7 +214,8 @@ def write_whole(path: Path, text: str) -> None:
 class Drafts:
     """Temporary names for files, each beside its place; all get their own when a block ends well.
 
-    After an error none does, and what was written is removed.
+    After an error none does, and what was written is removed; what a process left that was killed,
+    by the next one that writes into the folder.
     """
 
     def __init__(self) -> None:
@@ -222,7 +225,9 @@ class Drafts:
         """Return where to write what becomes ``path``; of a device or a folder, itself."""
         if path.exists() and not path.is_file():
             return path
-        self._drafts[path] = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        if path.parent not in {draft.parent for draft in self._drafts.values()}:
+            _remove_abandoned(path.parent)
+        self._drafts[path] = path.with_name(f".{path.name}.{os.getpid()}{_DRAFT}")
         return self._drafts[path]
 
     def drop(self) -> None:
@@ -241,3 +246,13 @@ class Drafts:
                 draft.replace(path)
         finally:
             self.drop()
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Remove the drafts of processes of this machine that have died."""
+    for draft in folder.glob(f".*.*{_DRAFT}"):
+        with suppress(OSError, ValueError):
+            try:
+                os.kill(int(draft.name.removesuffix(_DRAFT).rpartition(".")[2]), 0)
+            except ProcessLookupError:
+                draft.unlink()
