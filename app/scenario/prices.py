@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any
 
-from servetwin.app.scenario.options.groups import as_number
 from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.workloads.errors import PolicyError, require_name
+from servetwin.workloads.program.key_values import number_in
 from servetwin.workloads.program.package import shipped_json
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
@@ -62,10 +61,7 @@ def parse_prices(text: str, where: str) -> Prices:
 
 
 def _price(part: str, number: str, where: str) -> float:
-    try:
-        price = as_number(number)
-    except ValueError:
-        raise PolicyError(f"{where}: {part!r} is no price; write {FORM}") from None
-    if not (isfinite(price) and price >= 0):
-        raise PolicyError(f"{where}: {part!r}: a price is 0 or more; write {FORM}")
+    price = number_in(number)
+    if not price >= 0:
+        raise PolicyError(f"{where}: {part!r} is no price of 0 or more; write {FORM}")
     return price

@@ -4,13 +4,12 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from servetwin.app.scenario.options.groups import MOST_NUMBER
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS, Preset, find_preset
 from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.plugins import Registry
-from servetwin.workloads.program.key_values import key_value
+from servetwin.workloads.program.key_values import MOST_NUMBER, key_value
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "batching": SCHEDULERS,

@@ -6,7 +6,6 @@ from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.app.scenario.options.groups import as_number
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.tables import TableOptions
 from servetwin.app.scenario.scenarios import prefix_note, settled_scenario
@@ -22,7 +21,7 @@ from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.server_model import load_server
 from servetwin.sim.techniques.registry import find_technique
 from servetwin.workloads.errors import PolicyError, ServetwinError, require_name
-from servetwin.workloads.program.key_values import key_value
+from servetwin.workloads.program.key_values import key_value, number_in
 from servetwin.workloads.trace import Trace
 
 _FORM = "KEY=VALUE,VALUE ..."
@@ -96,12 +95,9 @@ def parse_rates(text: str) -> tuple[float, ...]:
     """Reads ``2,4,8``, requests per second. Raises ``PolicyError`` naming what is no rate."""
     rates = []
     for part in text.split(","):
-        try:
-            rates.append(as_number(part))
-        except ValueError:
-            raise PolicyError(f"--rates: {part.strip()!r} is not a number") from None
-        if not 0 < rates[-1] < float("inf"):
-            raise PolicyError(f"--rates: {part.strip()!r} must be above 0")
+        rates.append(number_in(part))
+        if not rates[-1] > 0:
+            raise PolicyError(f"--rates: {part.strip()!r} is not a number above 0")
     return tuple(dict.fromkeys(rates))
 
 

@@ -23,7 +23,7 @@ from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads, fitted_overheads
 from servetwin.workloads.errors import LoadTestError, PolicyError, ProfileError
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import key_values, number_in, share_in
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.trace import Trace
 
@@ -146,11 +146,8 @@ def _prior(backend: str | None) -> ServerOverheads:
 
 
 def _above_0(name: str, text: str, kind: type[float] | type[int]) -> float:
-    try:
-        value = kind(text)
-    except ValueError:
-        value = 0
-    if not 0 < value < 1e9:
+    value = number_in(text)
+    if not 0 < value < 1e9 or (kind is int and not value.is_integer()):
         what = "a whole number" if kind is int else "seconds"
         raise PolicyError(f"{POINT}: {name}={text}: {what} above 0; write {POINT_FORM}")
     return value
@@ -158,10 +155,7 @@ def _above_0(name: str, text: str, kind: type[float] | type[int]) -> float:
 
 def _share(text: str) -> float:
     """Return the share that ``50%`` or ``0.5`` stands for."""
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = 0.0
+    share = share_in(text)
     if not 0 < share <= 1:
         raise LoadTestError(f"--until: {text!r} is not a share such as 50% or 0.5")
     return share

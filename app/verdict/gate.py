@@ -27,7 +27,7 @@ from servetwin.app.verdict.same_load import broke_off, endpoint_differences, req
 from servetwin.sim.records.metrics import figure, measured
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.workloads.errors import LoadTestError, require_name
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import key_values, share_in
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
 FINISHED = "finished"
@@ -104,10 +104,7 @@ def parse_limits(text: str, where: str = "--allow") -> dict[str, float]:
     form = "METRIC=SHARE; write for example tpot=5%,ttft.p90=10%"
     for name, share in key_values(text, where, LoadTestError, form).items():
         require_name(name, _SHORT, f"{where}: unknown metric", LoadTestError)
-        try:
-            limit = float(share.removesuffix("%")) / (100 if share.endswith("%") else 1)
-        except ValueError:
-            limit = math.nan
+        limit = share_in(share)
         if not 0 < limit < 1:
             raise LoadTestError(
                 f"{where}: {name}={share}: not a share such as 5%, above 0, below 1"

@@ -4,13 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from math import isfinite
 from random import Random
 
 from servetwin.loadtest.body.images import Images
 from servetwin.loadtest.dialects.dialect import Api, Dialect, PreparedRequest
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import key_values, share_in
 
 _FORM = "NAME=SHARE; write for example sql=0.3,chat=0.2, the rest is for the base model"
 _ROUNDING = 1e-9
@@ -44,11 +43,8 @@ def parse_lora_mix(text: str, seed: int) -> LoraMix:
 
 
 def _share(name: str, text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        share = -1.0
-    if not (isfinite(share) and 0 < share <= 1 + _ROUNDING):
+    share = share_in(text)
+    if not 0 < share <= 1 + _ROUNDING:
         raise LoadTestError(f"--lora-modules: {name}={text}: not a share above 0 and at most 1")
     return share
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import log
+from math import isnan, log
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -19,7 +19,7 @@ from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.plugins import split_settings
-from servetwin.workloads.program.key_values import key_value, key_values
+from servetwin.workloads.program.key_values import key_value, key_values, number_in
 
 Metric = Literal["perplexity", "accuracy"]
 _Text = Annotated[str, Field(min_length=1)]
@@ -178,10 +178,9 @@ def _own(where: str, value: str) -> Quality:
 
 
 def _share(where: str, text: str) -> float:
-    try:
-        share = float(text) / 100
-    except ValueError:
-        raise PolicyError(f"{where}: the change {text!r} is not a number of per cent") from None
+    share = number_in(text) / 100
+    if isnan(share):
+        raise PolicyError(f"{where}: the change {text!r} is not a number of per cent")
     if not _LEAST_CHANGE < share <= _MOST_CHANGE:
         right = f"it is above {100 * _LEAST_CHANGE:g} and at most {100 * _MOST_CHANGE:,.0f}"
         raise PolicyError(f"{where}: a change of {text} % is not possible; {right}")

@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from servetwin.workloads.generators.arrivals import (
 )
 from servetwin.workloads.generators.generate import MOST_REQUESTS, random_streams
 from servetwin.workloads.generators.lengths import IntArray
+from servetwin.workloads.program.key_values import number_in
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
@@ -156,11 +156,8 @@ def _window_row(path: Path, line: int, row: list[str]) -> tuple[float, RenewalPr
 
 
 def _number(where: str, cell: str) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = -1.0
-    if not (isfinite(value) and value >= 0):
+    value = number_in(cell)
+    if not value >= 0:
         raise TraceError(f"{where}: not a number from 0 on ({cell!r})")
     return value
 

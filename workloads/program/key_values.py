@@ -1,6 +1,28 @@
-"""``KEY=VALUE`` as people write it, for a setting, a limit, or the parameters behind a name."""
+"""``KEY=VALUE`` as people write it, for a setting, a limit, or the parameters behind a name.
+
+And the numbers in it: what is none, or not finite, is NaN, which is in no range.
+"""
+
+from math import nan
 
 from servetwin.workloads.errors import PolicyError, ServetwinError
+
+MOST_NUMBER = 1e12
+"""Seconds, tokens per second and scales end far below."""
+
+
+def number_in(text: str) -> float:
+    """Return the number that ``text`` is, at most ``MOST_NUMBER`` on either side of 0; else NaN."""
+    try:
+        number = float(text) if text.isascii() else nan
+    except ValueError:
+        return nan
+    return number if abs(number) <= MOST_NUMBER else nan
+
+
+def share_in(text: str) -> float:
+    """Return the share that ``5%`` or ``0.05`` stands for; NaN where it is no number."""
+    return number_in(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
 
 
 def key_value(

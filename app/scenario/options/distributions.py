@@ -3,17 +3,16 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
-from math import exp, sqrt
+from math import exp, isnan, sqrt
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from typer import Option
 
-from servetwin.app.scenario.options.groups import as_number
 from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
 from servetwin.workloads.graphs.lane_rules import AGENTX, LaneRules
 from servetwin.workloads.plugins import split_settings
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import key_values, number_in
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.arrivals import ArrivalProcess
@@ -161,10 +160,10 @@ USUAL_PROMPTS, USUAL_OUTPUTS = UsualLengths(128.0, 0.8), UsualLengths(24.0, 0.6)
 
 def numbers(option: str, text: str) -> tuple[float, ...]:
     """Return numbers that commas separate."""
-    try:
-        return tuple(as_number(part) for part in text.split(","))
-    except ValueError:
-        raise TraceError(f"{option}: wants numbers separated by commas, not {text!r}") from None
+    values = tuple(map(number_in, text.split(",")))
+    if any(map(isnan, values)):
+        raise TraceError(f"{option}: wants numbers separated by commas, not {text!r}")
+    return values
 
 
 _LENGTH_KEYS: Mapping[str, Sequence[str]] = {
@@ -236,7 +235,7 @@ def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution
     seconds."""
     from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause
 
-    if (fixed_s := _number(text)) is not None:
+    if not isnan(fixed_s := number_in(text)):
         return LognormalPause(fixed_s, sigma=0.0)
     name, settings = parse_spec(text, option, _THINK_KEYS)
     if name == "lognormal":
@@ -280,14 +279,7 @@ def _parse_settings(
 
 
 def _setting(where: str, text: str, whole: bool) -> float | int:
-    number = _number(text)
-    if number is None or (whole and not number.is_integer()):
+    number = number_in(text)
+    if isnan(number) or (whole and not number.is_integer()):
         raise TraceError(f"{where}: {text!r} is not {'a whole number' if whole else 'a number'}")
     return int(number) if whole else number
-
-
-def _number(text: str) -> float | None:
-    try:
-        return as_number(text)
-    except ValueError:
-        return None

@@ -17,10 +17,9 @@ import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.program.key_values import MOST_NUMBER
 
 MOST_COUNT = 2**31 - 1
-MOST_NUMBER = 1e12
-"""Seconds, tokens per second and scales end far below."""
 
 
 class OptionError(ServetwinError):
@@ -54,14 +53,6 @@ def _problem(number: float, declared: Any) -> str | None:
     if declared.max is None and number > most:
         return f"at most {most:,.0f}"
     return None
-
-
-def as_number(text: str) -> float:
-    """Return the number in a part of an option; raises ``ValueError`` for an impossible one."""
-    number = float(text)
-    if not abs(number) <= MOST_NUMBER:
-        raise ValueError(text)
-    return number
 
 
 def given(group: Any, *names: str) -> dict[str, object]:

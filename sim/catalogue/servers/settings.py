@@ -15,6 +15,7 @@ from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.versions import of_version
 from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.program.key_values import number_in
 from servetwin.workloads.program.package import shipped_json
 
 Pairs = list[tuple[str, str]]
@@ -280,10 +281,7 @@ def _count(flag: str, text: str) -> int:
 
 
 def _share(flag: str, text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
+    share = number_in(text)
     if not 0 < share <= 1:
         raise PolicyError(f"--server: {flag} {text}: not a share above 0 and up to 1, such as 0.9")
     return share

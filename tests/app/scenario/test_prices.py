@@ -20,9 +20,9 @@ def test_prices_are_by_device_or_one_for_all_others() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("cheap", "--price: 'cheap' is no price; write 2.5, or DEVICE=2.5"),
+        ("cheap", "--price: 'cheap' is no price of 0 or more; write 2.5, or DEVICE=2.5"),
         ("h100=", "'h100=' is no price"),
-        ("-1", "'-1': a price is 0 or more"),
+        ("-1", "'-1' is no price"),
         ("h100=nan", "'h100=nan'"),
         ("inf", "'inf' is no price"),
         ("=3", "'=3': wants each device once"),
