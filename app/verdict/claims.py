@@ -22,7 +22,7 @@ from servetwin.app.verdict.intervals import (
     variance_within,
 )
 from servetwin.loadtest.report.records import client_limits
-from servetwin.sim.experiments.predict import Interval, mean_requests
+from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import LATENCIES, figure
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
@@ -124,7 +124,7 @@ def worst(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def compare(
-    predicted: Run | Prediction | Sequence[Run],
+    predicted: Run | Prediction,
     measured: Sequence[Run],
     limits: Mapping[str, float] = DEFAULT_LIMITS,
     *,
@@ -132,8 +132,8 @@ def compare(
 ) -> Comparison:
     """Compare a prediction with one or more measurements of the same schedule.
 
-    The mean and range of several predicted runs (other seeds) are the interval; one run is a point.
-    ``requests`` are the predicted latencies of each request, where ``predicted`` has no runs.
+    A predicted run is a point, with the latencies of each request; ``requests`` has these where
+    intervals are predicted.
 
     A metric holds when the confidence interval of its relative error lies within its limit, is
     refuted when it lies outside, and else cannot be told. A prediction of what is undefined in the
@@ -144,10 +144,10 @@ def compare(
         raise LoadTestError(
             f"limit on unknown metric {min(unknown)!r}; known: {', '.join(METRICS)}"
         )
-    if not isinstance(predicted, Mapping):
-        predictions = [predicted] if isinstance(predicted, Run) else predicted
-        requests = mean_requests([run.requests for run in predictions])
-        predicted = _interval_per_metric(predictions)
+    if isinstance(predicted, Run):
+        requests, summary = predicted.requests, predicted.summary()
+        points = {m: value for m in METRICS if (value := figure(summary, m)) is not None}
+        predicted = {metric: Interval(value, value, value) for metric, value in points.items()}
     runs = judgeable(measured)
     figures = [run.summary() for run in runs]
     rows = [
@@ -163,16 +163,6 @@ def compare(
     set_aside = len(measured) - len(runs)
     doubts = tuple(doubts_about(runs))
     return Comparison(tuple(rows), len(runs), doubts, set_aside, count_limited(runs))
-
-
-def _interval_per_metric(runs: Sequence[Run]) -> Prediction:
-    summaries = [run.summary() for run in runs]
-    intervals = {}
-    for metric in METRICS:
-        values = [v for v in (figure(summary, metric) for summary in summaries) if v is not None]
-        if values:
-            intervals[metric] = Interval(float(np.mean(values)), min(values), max(values))
-    return intervals
 
 
 def _within(

@@ -157,14 +157,12 @@ def find_capacity(
     seed: int = 0,
     precision: float = PRECISION,
     replications: Replications = Replications(),
-    known_per_s: float = 0.0,
 ) -> Capacity:
     """Find the capacity of ``scenario`` by simulating ``trace`` at rates up to its saturation rate.
 
     Every replication draws traffic like that of ``trace`` and an engine, and uses both at every
-    rate: each yields one threshold, and the spread of the thresholds makes the interval. The search
-    begins at ``known_per_s``, a rate that holds. Raises ``TraceError`` for a trace without a rate,
-    or with too few requests.
+    rate: each yields one threshold, and the spread of the thresholds makes the interval. Raises
+    ``TraceError`` for a trace without a rate, or with too few requests.
     """
     at_once = run_once(all_at_once(trace), admitting_all(scenario), seed=seed)
     ceiling_per_s = completions_per_s(at_once, trace.source)
@@ -174,8 +172,7 @@ def find_capacity(
         tried[rate_per_s] = one = _simulate_rate(trace, scenario, target, seed, rate_per_s)
         return one.shares["all"] >= target.attainment
 
-    ladder = [known_per_s, *(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    rungs = [rate for rate in ladder if rate >= known_per_s and rate]
+    rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
     bracket = bisect_rate(holds, rungs, precision)
     by_rate = [tried[rate] for rate in sorted(tried)]
     pairs: list[tuple[float, float]] = []

@@ -201,13 +201,10 @@ def test_metrics_without_a_limit_only_inform() -> None:
     assert compare({}, runs, {}).outcome == "cannot tell", "nothing was judged"
 
 
-def test_several_predicted_runs_give_their_mean_and_range() -> None:
-    seeds = [run_of(t, kind="simulation") for t in (0.1, 0.2, 0.6)]
-    row = by_metric(compare(seeds, [run_of(0.3)]))[TTFT]
+def test_a_predicted_run_is_a_point() -> None:
+    row = by_metric(compare(run_of(0.2, kind="simulation"), [run_of(0.3)]))[TTFT]
     assert row.predicted is not None
-    assert (row.predicted.value, row.predicted.low, row.predicted.high) == pytest.approx(
-        (0.3, 0.1, 0.6)
-    )
+    assert row.predicted.value == row.predicted.low == row.predicted.high == pytest.approx(0.2)
     assert row.noise is None
 
 
