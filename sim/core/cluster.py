@@ -56,11 +56,10 @@ def simulate_cluster(
     whose answers nothing waits for run ahead on their own (``sim.core.pools``).
 
     In a closed loop, requests with parents are sent after their answers, and lanes replay a trace
-    that has them; with ``fail_fast`` a request without an answer ends its task
-    (``workloads.graphs``). Otherwise all are sent at their stamps.
-    ``recorder`` says what to keep. ``seed`` feeds a random stream for each router, for the noise of
-    each replica and for the drafts of each request, so one more replica leaves the others as they
-    are. ``build`` makes the scheduler of a replica.
+    that has them; with ``fail_fast`` a request without an answer ends its task. Otherwise all are
+    sent at their stamps. ``recorder`` says what to keep. ``seed`` feeds a random stream for each
+    router, for the noise of each replica and for the drafts of each request, so one more replica
+    leaves the others as they are. ``build`` makes the scheduler of a replica.
 
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.
@@ -68,14 +67,10 @@ def simulate_cluster(
     _check_roles(pools)
     _check_number(pools)
     env, recorder = Environment(), recorder or Recorder()
-    router_seed, decode_router_seed, *seeds = np.random.SeedSequence(seed).spawn(4)
+    seeds = np.random.SeedSequence(seed).spawn(4)
     macro = macro and not recorder.keep_records
-    with no_garbage_collection():
-        members = list(_members(env, recorder, pools, seeds, macro, build))
-        _group_ranks(members)
-    front, back = _sides(members)
-    entrance = _behind(router, front, router_seed)
-    decode = _behind(decode_router, back, decode_router_seed) if back else None
+    members = _members(env, recorder, pools, seeds[2:], macro, build)
+    entrance, decode = _routed(members, [router, decode_router], seeds)
     if closed_loop and not isinstance(requests, Trace):
         requests = list(requests)
     source = _source(requests, pools, fail_fast) if closed_loop else None
@@ -94,7 +89,11 @@ def simulate_cluster(
             run_ahead.finish()
             recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    finished = finished_run(recorder, run_to_end(run))
+    return _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
+
+
+def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run:
+    """Add the tasks of requests that follow others, and the figures of lanes."""
     if source is not None:
         finished.requests = with_tasks(finished.requests, recorder.requests, source)
     if isinstance(source, LaneSource):
@@ -120,6 +119,19 @@ class _Member(NamedTuple):
     replica: Replica
 
 
+def _routed(
+    built: Iterable[_Member], routers: Listed[RouterConfig], seeds: Listed[np.random.SeedSequence]
+) -> tuple[RoutedReplicas, RoutedReplicas | None]:
+    """Return the replicas that requests come to, and those that only decode, behind routers."""
+    with no_garbage_collection():
+        members = list(built)
+        _group_ranks(members)
+    back = [member for member in members if member.pool.role == "decode"]
+    front = [member for member in members if member.pool.role != "decode"]
+    entrance = _behind(routers[0], front, seeds[0])
+    return entrance, _behind(routers[1], back, seeds[1]) if back else None
+
+
 def _members(
     env: Environment, recorder: Recorder, pools: Listed[Pool],
     seeds: Listed[np.random.SeedSequence], macro: bool, build: BuildScheduler,
@@ -142,12 +154,6 @@ def _members(
             env, scheduler, pool.step_time, recorder, noise, macro, index, verifier=verifier
         )
         yield _Member(pool, replica)
-
-
-def _sides(members: Listed[_Member]) -> tuple[list[_Member], list[_Member]]:
-    """Return the members that requests come to, and those that only decode."""
-    back = [member for member in members if member.pool.role == "decode"]
-    return [member for member in members if member.pool.role != "decode"], back
 
 
 def _group_ranks(members: Listed[_Member]) -> None:
