@@ -51,9 +51,8 @@ def read_trace(
 ) -> Trace:
     """Read a plain or gzipped trace; the format is seen from its first row unless it is named.
 
-    ``format`` is a registered reader (``workloads.readers.registry``) or ``path.py:Class``.
-
-    Parquet and Arrow files, and a directory of them, are a dataset of prompts
+    ``format`` is a registered reader (``workloads.readers.registry``) or ``path.py:Class``. Parquet
+    and Arrow files, and a directory of them, are a dataset of prompts
     (``workloads.readers.dataset``). Another directory is read as agentic sessions, one file each,
     which start at random (by ``seed``), ``session_rate_per_s`` on average.
 
@@ -69,11 +68,8 @@ def read_trace(
     Raises TraceError: one ``FILE:LINE: field 'NAME': reason (value)`` per bad row.
     """
     path, bad = Path(path), BadRows(max_bad_rows)
-    if columns:
-        _require_table(path, format)
+    _require_possible(path, format, columns)
     if is_dataset(path):
-        if format is not None:
-            raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
         trace = read_dataset(path, bad, header_columns or {})
     elif is_directory(path):
         trace = _read_sessions(path, bad, format, session_rate_per_s, seed)
@@ -81,14 +77,12 @@ def read_trace(
         with open_text(path) as lines:
             rows = Rows(path, lines, bad, header_columns, limits, most_rows, columns)
             reader = TABLE if columns else find_reader(rows, format)
-            trace = READERS.build(reader).read(rows)
-            trace = replace(trace, stopped=rows.stopped)
+            trace = replace(READERS.build(reader).read(rows), stopped=rows.stopped)
     if header_columns and trace.requests and not any(request.headers for request in trace):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
-    trace = _tidied(trace, keep_failed)
+    trace = _tidied(trace, keep_failed, bad)
     if not trace.requests:
-        raise TraceError("; ".join([f"{path}:1: no requests", *trace.notes, *bad.notes]))
-    trace = replace(trace, notes=(*trace.notes, *bad.notes))
+        raise TraceError("; ".join([f"{path}:1: no requests", *trace.notes]))
     return spread(trace, seed) if spread_ties else trace
 
 
@@ -102,11 +96,14 @@ def _read_sessions(
     return weka.read_directory(path, bad, session_rate_per_s, seed)
 
 
-def _require_table(path: Path, format: str | None) -> None:
-    if format not in (None, TABLE):
+def _require_possible(path: Path, format: str | None, columns: Columns | None) -> None:
+    """Raise ``TraceError`` for a reader, or columns of a table, that a path cannot have."""
+    if columns and format not in (None, TABLE):
         raise TraceError(f"{OPTION}: is for the columns of a table, not with --reader {format}")
-    if is_dataset(path) or is_directory(path):
+    if columns and (is_dataset(path) or is_directory(path)):
         raise TraceError(f"{OPTION}: {path} is no table; give a CSV or JSON Lines file")
+    if format is not None and is_dataset(path):
+        raise TraceError(f"{path}: a dataset is known by its files; leave --reader out")
 
 
 def find_reader(rows: Rows, name: str | None) -> str:
@@ -125,15 +122,15 @@ def find_reader(rows: Rows, name: str | None) -> str:
     raise rows.failure(line, RowError("row", wanted, row))
 
 
-def _tidied(trace: Trace, keep_failed: bool) -> Trace:
-    """Bring a trace into the canonical form; each change makes a note."""
+def _tidied(trace: Trace, keep_failed: bool, bad: BadRows) -> Trace:
+    """Bring a trace into the canonical form; each change makes a note, and so do bad rows."""
     notes = list(trace.notes)
     requests = list(trace.requests) if keep_failed else _without_failed(trace.requests, notes)
     requests = _with_fitting_ids(requests, notes)
     requests = _sorted(requests, notes)
     _warn_of_ties(requests, notes, timed=trace.timed)
     _warn_of_followers(requests, notes)
-    return replace(trace, requests=tuple(requests), notes=tuple(notes))
+    return replace(trace, requests=tuple(requests), notes=(*notes, *bad.notes))
 
 
 def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Request]:

@@ -104,21 +104,26 @@ class Runner:
         self._model = type(self).make_decoder(config, weights, make_linear)
         del weights  # what products have packed is free
         self._kv_cache = computation.kv_cache
-        attention = computation.attention if self._kv_cache else WithoutCache.name
-        group, windows = config.heads // config.kv_heads, () if kept else config.windows
-
-        def make_attention(slots: int) -> AttentionBackend:
-            store = store_type(computation.kv_format)(
-                config, slots, layout, block_tokens, dtype=self._dtype, device=self._device
-            )
-            backend = attention_backend(attention, store, group, windows)
-            if kept is None or not self._kv_cache:
-                return backend
-            return RollingAttention(backend, kept, rotary_frequencies(config, self._device))
-
-        self._make_attention = make_attention
-        self._attention = make_attention(kv_tokens if self._kv_cache else 1)
+        name = computation.attention if self._kv_cache else WithoutCache.name
+        self._make_attention = partial(
+            self._attention_over, config, layout, block_tokens, name, kept
+        )
+        self._attention = self._make_attention(kv_tokens if self._kv_cache else 1)
         self._graphs: GraphBuckets | None = None
+
+    def _attention_over(
+        self, config: ModelConfig, layout: KVLayout, block_tokens: int, name: str,
+        kept: KeptTokens | None, slots: int,
+    ) -> AttentionBackend:  # fmt: skip
+        """Return attention over a new KV memory of ``slots``."""
+        store = store_type(self._formats[1])(
+            config, slots, layout, block_tokens, dtype=self._dtype, device=self._device
+        )
+        group, windows = config.heads // config.kv_heads, () if kept else config.windows
+        backend = attention_backend(name, store, group, windows)
+        if kept is None or not self._kv_cache:
+            return backend
+        return RollingAttention(backend, kept, rotary_frequencies(config, self._device))
 
     def resize(self, kv_tokens: int) -> None:
         """Allocate other slots; what was stored and captured is lost."""

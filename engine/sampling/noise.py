@@ -16,6 +16,7 @@ from torch import Tensor
 
 from servetwin.engine.models.device import to_device
 from servetwin.engine.sampling.sampling_params import WORD
+from servetwin.workloads.generators.prompts import mixed
 
 _GOLDEN = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio: multiples of it spread evenly."""
@@ -23,9 +24,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 def row_bits(seeds: Sequence[int], positions: Sequence[int], stream: int = 0) -> NDArray[np.uint64]:
     """Return 64 random bits per row; ``stream`` numbers the uses that one position has of them."""
-    seeded = _mixed(np.array([seed & WORD for seed in seeds], np.uint64))
+    seeded = mixed(np.array([seed & WORD for seed in seeds], np.uint64))
     places = np.array(positions, np.uint64) * np.uint64(_GOLDEN)
-    return _mixed(_mixed(seeded + places) + _times(stream))
+    return mixed(mixed(seeded + places) + _times(stream))
 
 
 def uniforms(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
@@ -58,10 +59,3 @@ def _token_words(vocabulary: int, device: torch.device) -> Tensor:
 
 def _times(number: int) -> np.uint64:
     return np.uint64(number * _GOLDEN & WORD)
-
-
-def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return SplitMix64's output function of each word."""
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))

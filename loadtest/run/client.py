@@ -69,28 +69,34 @@ def run_load_test(
         else:
             zero, client = _run_here(endpoint, trace, options, on_progress, journal)
     with signals_deferred() as deferred:
-        if client:
-            results = [client.result()]
-        rows = merged([result.rows for result in results])
-        requests = requests_frame(rows, warm_up_s=options.warm_up_s)
-        extra = {"delivered": delivery(requests, results, forced=endpoint.force_length)}
-        lanes = client.schedule.source if client and trace.lanes else None
-        if client and isinstance(lanes, LaneSource):
-            requests = with_tasks(requests, client.requests(), lanes, cached_answers=False)
-            interrupted = "interrupted" if extra["delivered"]["interrupted"] else None
-            extra["lanes"] = _lane_figures(lanes, interrupted or results[0].stopped)
-        elif options.follows(trace) and not options.concurrency:
-            requests = _with_tasks_of(trace, requests)
-        run = Run(
-            "loadtest",
-            requests,
-            pd.DataFrame(),
-            load_scenario(endpoint, trace, options, len(requests)),
-            {**_salted_meta(endpoint), **_meta(zero, trace, options, results)},
-            extra,
-        )
+        results = [client.result()] if client else results
+        requests, extra = _recorded(endpoint, trace, options, results, client)
+        scenario = load_scenario(endpoint, trace, options, len(requests))
+        meta = {**_salted_meta(endpoint), **_meta(zero, trace, options, results)}
+        run = Run("loadtest", requests, pd.DataFrame(), scenario, meta, extra)
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
+
+
+def _recorded(
+    endpoint: Endpoint,
+    trace: Trace,
+    options: LoadOptions,
+    results: Sequence[WorkerResult],
+    client: WorkerClient | None,
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return the requests of all processes, and what was delivered."""
+    rows = merged([result.rows for result in results])
+    requests = requests_frame(rows, warm_up_s=options.warm_up_s)
+    extra = {"delivered": delivery(requests, results, forced=endpoint.force_length)}
+    lanes = client.schedule.source if client and trace.lanes else None
+    if client and isinstance(lanes, LaneSource):
+        requests = with_tasks(requests, client.requests(), lanes, cached_answers=False)
+        interrupted = "interrupted" if extra["delivered"]["interrupted"] else None
+        extra["lanes"] = _lane_figures(lanes, interrupted or results[0].stopped)
+    elif options.follows(trace) and not options.concurrency:
+        requests = _with_tasks_of(trace, requests)
+    return requests, extra
 
 
 def _require_one_answer_each(trace: Trace) -> None:

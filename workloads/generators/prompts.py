@@ -55,7 +55,7 @@ def _hashes(request: Request, salt: str) -> Hashes:
         ids = [block_id & _UINT64 for block_id in request.prefix_block_ids]
         seeds[:known] = np.repeat(np.array(ids, np.uint64), block_tokens)[:known]
         offsets[:known] %= np.uint64(block_tokens)
-    return _mixed(_mixed(seeds ^ np.uint64(_salt_seed(salt))) + offsets * _GOLDEN)
+    return mixed(mixed(seeds ^ np.uint64(_salt_seed(salt))) + offsets * _GOLDEN)
 
 
 def _seed(text: str) -> int:
@@ -70,7 +70,7 @@ def _salt_seed(salt: str) -> int:
     return _seed(salt) if salt else 0
 
 
-def _mixed(values: Hashes) -> Hashes:
+def mixed(values: Hashes) -> Hashes:
     """Apply the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): fixed, unlike numpy's
     RNGs.
     """
