@@ -43,6 +43,29 @@ def attend_share(
         (member < GROUP)[:, None] & (key_at < KEY)[None],
         0.0,
     )
+    peak, total, output = attend_tiles(
+        query, keys + head * head_keys, values + head * head_values, key_scales, value_scales,
+        tables + row * table_width, head, begin, end, hidden, slot_keys, slot_values, slot_scales,
+        span_tokens, sinks, scale, SCALED, KEY, VALUE, TILE_GROUP, TILE_KEY, TILE_VALUE, TILE,
+    )  # fmt: skip
+    tl.store(logs + place, peak + tl.log2(total), member < GROUP)
+    tl.store(
+        outputs + place[:, None] * VALUE + value_at[None],
+        output / total[:, None],
+        (member < GROUP)[:, None] & (value_at < VALUE)[None],
+    )
+
+
+@triton.jit
+def attend_tiles(
+    query, keys, values, key_scales, value_scales, table, head, begin, end, hidden,
+    slot_keys, slot_values, slot_scales, span_tokens, sinks, scale,
+    SCALED: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
+    TILE_GROUP: tl.constexpr, TILE_KEY: tl.constexpr, TILE_VALUE: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    """Return the largest score, the sum of weights and the weighted values of visible positions."""
+    key_at, value_at = tl.arange(0, TILE_KEY), tl.arange(0, TILE_VALUE)
     peak = tl.full([TILE_GROUP], -float("inf"), tl.float32)
     total = tl.zeros([TILE_GROUP], tl.float32)
     output = tl.zeros([TILE_GROUP, TILE_VALUE], tl.float32)
@@ -50,10 +73,10 @@ def attend_share(
         count = first + tl.arange(0, TILE)
         there = count < end
         position = tl.where(count < sinks, count, count + hidden)
-        start = tl.load(tables + row * table_width + position // span_tokens, there, 0)
+        start = tl.load(table + position // span_tokens, there, 0)
         slot = start.to(tl.int64) + position % span_tokens
         key = tl.load(
-            keys + head * head_keys + slot[None] * slot_keys + key_at[:, None],
+            keys + slot[None] * slot_keys + key_at[:, None],
             there[None] & (key_at < KEY)[:, None],
             0.0,
         )
@@ -68,19 +91,14 @@ def attend_share(
         if SCALED:
             weights *= tl.load(value_scales + slot * slot_scales + head, there, 0.0)[None]
         value = tl.load(
-            values + head * head_values + slot[:, None] * slot_values + value_at[None],
+            values + slot[:, None] * slot_values + value_at[None],
             there[:, None] & (value_at < VALUE)[None],
             0.0,
         )
         output = output * shrink[:, None]
         output += tl.dot(weights.to(query.dtype), value.to(query.dtype), input_precision="ieee")
         peak = higher
-    tl.store(logs + place, peak + tl.log2(total), member < GROUP)
-    tl.store(
-        outputs + place[:, None] * VALUE + value_at[None],
-        output / total[:, None],
-        (member < GROUP)[:, None] & (value_at < VALUE)[None],
-    )
+    return peak, total, output
 
 
 @triton.jit
