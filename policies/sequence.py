@@ -53,6 +53,20 @@ class Siblings:
         self.left = first.samples
 
 
+def ended_requests(ended: "list[Sequence]") -> "list[Sequence]":
+    """Return the requests that end with these sequences: of several answers, the first stands."""
+    requests = []
+    for seq in ended:
+        siblings = seq.siblings
+        if siblings is None:
+            requests.append(seq)
+            continue
+        siblings.left -= 1
+        if not siblings.left:
+            requests.append(siblings.first)
+    return requests
+
+
 class Progress:
     """How far a sequence has come in a server: its counters, and its places in orders."""
 
@@ -211,6 +225,12 @@ class Sequence(Progress):
         child.stopped = sample in self.ended_samples
         child.base_generated_tokens = self.base_generated_tokens
         return child
+
+    def begin_behind(self, cached: int) -> None:
+        """Begin to compute behind ``cached`` tokens of the prompt, which are in memory."""
+        self.base_computed_tokens = cached
+        if not self.preemptions:
+            self.cached_tokens = cached
 
     def shorten_prompt(self) -> None:
         """Leave only the computed tokens to compute; the rest is generated, one by one.

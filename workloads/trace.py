@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.request import Request
+
+if TYPE_CHECKING:
+    from servetwin.workloads.graphs.lane_rules import LaneRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Trace:
     notes: tuple[str, ...] = field(default=())
     timed: bool = True
     stopped: bool = field(default=False, compare=False)
-    lanes: LaneRules | None = None
+    lanes: "LaneRules | None" = None
 
     def __len__(self) -> int:
         return len(self.requests)

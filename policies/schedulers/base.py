@@ -5,11 +5,10 @@ from typing import ClassVar
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.protocols import AdmittingMemory, KVMemory, Load, Refusal, WaitingQueue
+from servetwin.policies.protocols import KVMemory, Load, Refusal, WaitingQueue
 from servetwin.policies.queues.intake import Intake, queue_in_order
-from servetwin.policies.schedulers.admission import Reserved
-from servetwin.policies.schedulers.preemption import Swap
+from servetwin.policies.schedulers.admission import Room
+from servetwin.policies.schedulers.preemption import swap_for
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -34,13 +33,10 @@ class SchedulerBase:
     has_token_budget: ClassVar[bool] = True
     """Whether ``token_budget`` bounds the rows of each step."""
 
-    def __init__(
-        self, memory: KVMemory, config: PolicyConfig, admitting: AdmittingMemory, decodes: Lockstep
-    ) -> None:
+    def __init__(self, memory: KVMemory, config: PolicyConfig, room: Room) -> None:
         self.memory = memory
         self.config = config
-        self.admitting_memory = admitting
-        refusing = Reserved(memory, config.draft_reach) if config.draft_rows else admitting
+        self.admitting_memory, refusing, decodes, self.chunks = room
         self.intake = Intake(self.build_queue(config), refusing, config)
         self.queue, self.dropped = self.intake.queue, self.intake.dropped
         self.prompts: list[Sequence] = []
@@ -48,7 +44,7 @@ class SchedulerBase:
         self.decodes_only = Batch((), decodes)
         self.max_seqs = config.max_seqs
         self.one_row_prefills = config.one_row_chunk == "prefill"
-        self.swap = Swap(config.host_kv_tokens) if config.preemption == "swap" else None
+        self.swap = swap_for(config) if config.preemption == "swap" else None
 
     def decide(self, batch: Batch, now_s: float) -> None:
         """Fill a step, which has all decodes."""

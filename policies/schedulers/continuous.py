@@ -8,20 +8,11 @@ from collections.abc import Reversible
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.protocols import AdmittingMemory, ChunkMemory, KVMemory
-from servetwin.policies.schedulers.admission import (
-    Joins,
-    Reserved,
-    in_pieces,
-    padded,
-    peak_tokens,
-    whole,
-)
+from servetwin.policies.protocols import KVMemory
+from servetwin.policies.schedulers.admission import Joins, in_pieces, padded, room_for, whole
 from servetwin.policies.schedulers.base import SchedulerBase
-from servetwin.policies.schedulers.forking import Forking
 from servetwin.policies.schedulers.preemption import VICTIMS
-from servetwin.policies.sequence import Sequence
+from servetwin.policies.sequence import Sequence, ended_requests
 from servetwin.workloads.native_class import mypyc_attr
 
 
@@ -29,34 +20,16 @@ from servetwin.workloads.native_class import mypyc_attr
 class ContinuousBatching(SchedulerBase):
     """At most ``token_budget`` rows a step, decodes first; prompts join in order.
 
-    Whether a waiting prompt may join a step is the rule ``joins``. A decode that verifies drafts
-    has ``draft_rows`` further rows, and positions for them. In contiguous or grouped memory it
-    reserves all positions that it will ever hold when it is admitted.
+    Whether a waiting prompt may join a step is the rule ``joins``. What only some servers ask for
+    lies in ``room_rules`` and ``forking``.
     """
 
     def __init__(self, memory: KVMemory, config: PolicyConfig, joins: Joins = whole) -> None:
-        drafts = config.draft_rows
-        by_pass = config.prompt_token and (config.kv != "grouped" or config.batching == "unified")
-        by_block = memory.layout == "paged" and (not drafts or by_pass)
-        reserves = config.admission == "full" or (drafts > 0 and not by_block)
-        admitting: AdmittingMemory = Reserved(memory, config.draft_reach) if reserves else memory
-        growing = memory if by_block and not reserves else None
-        decodes = Lockstep(memory.block_tokens, growing)
-        if drafts:
-            from servetwin.policies.drafted_decodes import DraftedDecodes
-
-            decodes = DraftedDecodes(
-                1 + drafts, growing, memory.block_tokens, config.draft_slots, config.decide_ahead
-            )
-            decodes.prompt_token = config.prompt_token
-        super().__init__(memory, config, admitting, decodes)
+        super().__init__(memory, config, room_for(memory, config))
         self.joins = padded if config.budget_count == "padded" and joins is whole else joins
         self.budget = config.token_budget
         self.shares_prefixes = memory.shares_prefixes
         self.admits_by_peak = config.admission == "peak"
-        by_chunk = config.prompt_blocks == "chunk" and admitting is memory
-        self.chunk_memory = memory if by_chunk and isinstance(memory, ChunkMemory) else None
-        self.forking = Forking(admitting, decodes, self.intake, config.queue_samples)
 
     def decide(self, batch: Batch, now_s: float) -> None:
         """Fill a step with what runs and what it admits."""
@@ -80,23 +53,12 @@ class ContinuousBatching(SchedulerBase):
         left = self.budget
         if batch.lockstep is not None:
             left -= self.decodes.rows * self.decodes.size
-        if self.chunk_memory is not None:
-            self.make_room_for_chunks(batch, left, self.chunk_memory)
+        if self.chunks is not None:
+            while lacking := self.chunks.lacking(self.prompts, left):
+                self.preempt(self.victim(lacking, ()), batch)
         for seq in self.prompts:
             left -= self.compute(seq, left, batch)
         return left
-
-    def make_room_for_chunks(self, batch: Batch, left: int, memory: ChunkMemory) -> None:
-        """Give prompts in progress room for their chunks of this step; without it, preempt some."""
-        place = 0
-        while place < len(self.prompts) and left > 0:
-            seq = self.prompts[place]
-            tokens = min(seq.missing_tokens, left)
-            if memory.extend(seq, seq.base_computed_tokens + tokens):
-                left -= tokens
-                place += 1
-            else:
-                self.preempt(self.victim(self.prompts[place:], ()), batch)
 
     def admit(self, batch: Batch, left: int, now_s: float) -> None:
         """Admit what waits, as far as slots, the rows left of the budget and memory allow."""
@@ -111,8 +73,7 @@ class ContinuousBatching(SchedulerBase):
                 left -= decodes.rows if batch.lockstep is not None else 0
                 continue
             cached = memory.cached_prefix(seq) if self.shares_prefixes else 0
-            tokens = seq.prompt_tokens + seq.base_generated_tokens
-            if not self.joins(batch, tokens - cached, left):
+            if not self.joins(batch, seq.missing_tokens - cached, left):
                 return
             if self.admits_by_peak and not self.has_room_at_peak(seq):
                 return
@@ -123,9 +84,7 @@ class ContinuousBatching(SchedulerBase):
                 intake.pop()
                 continue
             if cached:
-                seq.base_computed_tokens = cached
-                if not seq.preemptions:
-                    seq.cached_tokens = cached
+                seq.begin_behind(cached)
                 batch.swapped_tokens += seq.held.loaded_tokens
             intake.pop()
             self.prompts.append(seq)
@@ -134,12 +93,14 @@ class ContinuousBatching(SchedulerBase):
     def reserve(self, seq: Sequence, cached: int, left: int) -> bool:
         """Take memory for the next in line, which finds ``cached`` tokens; False without room."""
         tokens = seq.prompt_tokens + seq.base_generated_tokens
-        if self.chunk_memory is not None:
+        if self.chunks is not None:
             tokens = min(tokens, cached + left)
         return self.admitting_memory.reserve(seq, tokens)
 
     def has_room_at_peak(self, seq: Sequence) -> bool:
         """Return whether ``seq`` and all that run stay below the memory's size; alone it may."""
+        from servetwin.policies.schedulers.room_rules import peak_tokens
+
         running = self.holders()
         return not running or peak_tokens([*running, seq]) < self.memory.capacity_tokens
 
@@ -168,17 +129,18 @@ class ContinuousBatching(SchedulerBase):
                 seq.base_generated_tokens += batch.prompt_token
                 self.prompts.remove(seq)
                 if seq.begins_samples:
-                    slots = self.config.max_seqs - decodes.size - len(self.prompts) - 1
-                    ended += self.forking.begin(seq, slots)
+                    from servetwin.policies.schedulers.forking import Forking
+
+                    slots = self.max_seqs - decodes.size - len(self.prompts) - 1
+                    ended += Forking(self.admitting_memory, decodes, self.intake).begin(seq, slots)
                 if seq.finished:
                     ended.append(seq)
                 else:
                     decodes.join(seq)
-        if not ended:
-            return ended
-        ended = self.in_order_of_release(ended)
-        self.end(ended)
-        return self.forking.ended_requests(ended)
+        if ended:
+            ended = self.in_order_of_release(ended)
+            self.end(ended)
+        return ended_requests(ended)
 
     def end(self, ended: list[Sequence]) -> None:
         """Give back what sequences held whose last token is out."""

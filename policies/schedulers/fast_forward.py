@@ -68,9 +68,7 @@ class FastForward(ContinuousBatching):
         cached = self.memory.cached_prefix(seq)
         if not self.memory.reserve(seq, seq.total_tokens):
             return None
-        seq.base_computed_tokens = cached
-        if not seq.preemptions:
-            seq.cached_tokens = cached
+        seq.begin_behind(cached)
         self.intake.pop()
         self.prompts.append(seq)
         self.running.append(seq)

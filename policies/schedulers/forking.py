@@ -7,15 +7,12 @@ from servetwin.policies.sequence import Sequence, Siblings
 
 
 class Forking:
-    """Begins the further answers of requests, and knows which requests have ended."""
+    """Begins the further answers of requests."""
 
-    def __init__(
-        self, memory: AdmittingMemory, decodes: Lockstep, intake: Intake, is_begun: bool
-    ) -> None:
+    def __init__(self, memory: AdmittingMemory, decodes: Lockstep, intake: Intake) -> None:
         self._memory = memory
         self._decodes = decodes
         self._intake = intake
-        self._begun = is_begun
 
     def begin(self, seq: Sequence, slots: int) -> list[Sequence]:
         """Begin the other samples of a computed prompt; return those that end at once.
@@ -23,7 +20,6 @@ class Forking:
         A sample for which there is no slot (of ``slots`` free ones), or no memory, waits, and
         computes its prompt anew.
         """
-        self._begun = True
         seq.siblings = Siblings(seq)
         ended = []
         for sample in range(1, seq.samples):
@@ -43,17 +39,3 @@ class Forking:
                 return True
         self._intake.queue.push(child)
         return False
-
-    def ended_requests(self, ended: list[Sequence]) -> list[Sequence]:
-        """Return the requests that have ended: of several samples, the first stands for all."""
-        if not self._begun:
-            return ended
-        requests = []
-        for seq in ended:
-            if seq.siblings is None:
-                requests.append(seq)
-                continue
-            seq.siblings.left -= 1
-            if not seq.siblings.left:
-                requests.append(seq.siblings.first)
-        return requests

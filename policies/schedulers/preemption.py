@@ -4,10 +4,13 @@ The victim is recomputed later, or swapped to host memory and back (vLLM, SOSP 2
 """
 
 from collections.abc import Callable, Reversible
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from servetwin.policies.batch import Batch, SwappedOut
+from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
+
+if TYPE_CHECKING:
+    from servetwin.policies.kv.swap import Swap
 
 Victim: TypeAlias = Callable[[list[Sequence], Reversible[Sequence]], Sequence]
 """From prompts in progress and decodes, not both empty: the sequence to preempt."""
@@ -35,26 +38,8 @@ VICTIMS: dict[str, Victim] = {
 }
 
 
-class Swap:
-    """Host memory for ``capacity_tokens`` of preempted decodes, each kept as a whole or not."""
+def swap_for(config: PolicyConfig) -> "Swap":
+    """Return the host memory of a server that swaps."""
+    from servetwin.policies.kv.swap import Swap
 
-    def __init__(self, capacity_tokens: int) -> None:
-        self._free_tokens = capacity_tokens
-
-    def store(self, seq: Sequence, blocks: list[int], batch: Batch) -> bool:
-        """Move a sequence out of ``blocks`` with this step; False, unchanged, without room."""
-        if seq.computed_tokens > self._free_tokens:
-            return False
-        self._free_tokens -= seq.computed_tokens
-        seq.held.on_host = True
-        batch.swapped_tokens += seq.computed_tokens
-        batch.swapped_out = [*batch.swapped_out, SwappedOut(seq, blocks)]
-        return True
-
-    def fetch(self, seq: Sequence) -> int:
-        """Give back the room of a sequence that returns, or is aborted; return its tokens."""
-        if not seq.held.on_host:
-            return 0
-        self._free_tokens += seq.computed_tokens
-        seq.held.on_host = False
-        return seq.computed_tokens
+    return Swap(config.host_kv_tokens)

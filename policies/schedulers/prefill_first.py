@@ -19,7 +19,7 @@ class PrefillFirst(ContinuousBatching):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
-        self.chunk_memory = None  # A prompt that ran out of blocks would stop what frees them.
+        self.chunks = None  # A prompt that ran out of blocks would stop what frees them.
         self.decoded = 0
         """Steps of decodes since prompts ran."""
 

@@ -9,6 +9,7 @@ from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import KVMemory, Refusal
+from servetwin.policies.schedulers.admission import Room
 from servetwin.policies.schedulers.base import SchedulerBase
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
@@ -26,7 +27,7 @@ class StaticBatching(SchedulerBase):
     has_token_budget = False
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
-        super().__init__(memory, config, memory, Lockstep(memory.block_tokens))
+        super().__init__(memory, config, Room(memory, memory, Lockstep(memory.block_tokens)))
         self.ended: list[ScheduledSequence] = []
         """Rows of finished members, held to the end of the batch."""
 

@@ -57,7 +57,7 @@ class UnifiedBatching(ContinuousBatching):
         """Whether it matters in which order they take blocks."""
         self.names_answers = False
         """Whether a prompt may repeat an answer that a prefix cache keeps."""
-        self.chunk_memory = None
+        self.chunks = None
         by_chunk = self.admitting_memory is memory and memory.layout == "paged"
         self.gated_memory = memory if by_chunk and isinstance(memory, GatedMemory) else None
 

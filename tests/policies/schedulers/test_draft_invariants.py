@@ -15,8 +15,8 @@ from servetwin.policies.invariants import (
 )
 from servetwin.policies.kv.contiguous import ContiguousKV
 from servetwin.policies.protocols import KVMemory
-from servetwin.policies.schedulers.admission import Reserved
 from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.schedulers.room_rules import Reserved
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.acceptance import Verifier

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.lockstep import Lockstep
-from servetwin.policies.schedulers.admission import peak_tokens
+from servetwin.policies.schedulers.room_rules import peak_tokens
 from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, scheduler_of, sequence, steps
 

@@ -7,9 +7,10 @@ import pytest
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig, Victim
 from servetwin.policies.kv.paged import PagedKV
+from servetwin.policies.kv.swap import Swap
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.schedulers.continuous import ContinuousBatching
-from servetwin.policies.schedulers.preemption import VICTIMS, Swap
+from servetwin.policies.schedulers.preemption import VICTIMS
 from servetwin.policies.sequence import Sequence
 from tests.support.scheduler_steps import added, scheduler_of, sequence, step
 
