@@ -9,7 +9,10 @@ OUR_FAULT = 70
 """Exit code of an error that nobody foresaw (EX_SOFTWARE of sysexits.h)."""
 
 
-_NO_MEMORY = ("failed to map segment", "launch worker thread", "start new thread")
+_NO_MEMORY = (
+    "failed to map segment", "launch worker thread", "start new thread",
+    "error return without exception set",
+)  # fmt: skip
 
 
 def is_out_of_memory(error: BaseException) -> bool:

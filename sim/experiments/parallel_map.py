@@ -1,6 +1,7 @@
 """A function mapped over items, on processes of this machine.
 
-Processes are killed: by the system where memory is short, or with a node of a cluster. Which of the
+Processes are killed: where memory is short, by the system or themselves, or with a node of a
+cluster. Which of the
 items under way was the cause is not known then. They are begun again, on fresh processes; an item
 that was under way at two deaths is computed alone, after all others, so that a third death is its
 own (``LostItems``).
@@ -151,4 +152,7 @@ def _begin(function: Callable[[Any, Any], Any], shared: Any, has_begun: Any) -> 
 
 def _call(item: Any) -> Any:
     function, shared = _here
-    return function(shared, item)
+    try:
+        return function(shared, item)
+    except (MemoryError, SystemError):  # the second is a first that some C has lost
+        os._exit(1)  # while there is memory for that: it counts as a process that is killed

@@ -174,6 +174,7 @@ def test_a_full_disk_takes_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (MemoryError(), True),
         (ImportError("lib.so: failed to map segment from shared object"), True),
         (RuntimeError("can't start new thread"), True),
+        (SystemError("error return without exception set"), True),
         (OSError("Failed to launch worker thread: Resource temporarily unavailable"), True),
         (RuntimeError("a step started a new pass"), False),
     ],

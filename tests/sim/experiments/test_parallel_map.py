@@ -47,6 +47,14 @@ def square_or_die(deaths: Deaths, item: int) -> int:
     return 1 + item**2
 
 
+def square_or_find_no_memory(shared: int, item: int) -> int:
+    if item == 5:
+        raise MemoryError
+    if item == 8:
+        raise SystemError("error return without exception set")
+    return square(shared, item)
+
+
 def refuse(shared: int, item: int) -> int:
     raise TraceError(f"{item} cannot be")
 
@@ -118,6 +126,15 @@ def test_what_is_under_way_beside_a_deadly_item_is_not_blamed(tmp_path: Path) ->
         list(map_on_processes(square_or_die, deaths, [3, 1], 2))
     assert caught.value.places == [0]
     assert str(caught.value).startswith("item 1: ")
+
+
+def test_items_without_memory_are_named_after_all_others(capfd: pytest.CaptureFixture[str]) -> None:
+    found = list[tuple[int, int]]()
+    with pytest.raises(LostItems) as caught:
+        found.extend(on_processes(square_or_find_no_memory, 1))
+    assert {ITEMS[place] for place in caught.value.places} == {5, 8}
+    assert len(found) == len(ITEMS) - 2
+    assert capfd.readouterr().err == ""
 
 
 def test_an_error_of_the_function_is_raised_as_it_was(mapped: Mapped) -> None:
