@@ -18,6 +18,7 @@ from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.scenarios import recorded_prior, recorded_server
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.recorded.recorded_run import RecordedRun, load_recorded_run
+from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.tables import KernelTable, LayerTable, LoadedTable, TableProfile
@@ -77,7 +78,9 @@ def calibrate_live(options: CalibrationOptions) -> None:
         if endpoint := server.probe():
             calibrator = black_box(server, endpoint)
             calibrator.identify(options.rounds)
-            profile, stopped = calibrator.profile(options.label), calibrator.stopped
+            with signals_deferred():  # what was measured is not lost in the last moment
+                profile, stopped = calibrator.profile(options.label), calibrator.stopped
+                profile.save(out)
             lines = [*calibrator.limits.lines(), f"profile: {out}"]
         else:
             require_engine()
@@ -89,7 +92,7 @@ def calibrate_live(options: CalibrationOptions) -> None:
                 report_progress, server.endpoint.prompt_salt, server.servers.toggles(),
             )  # fmt: skip
             lines = [f"profile: {out}", f"next: servetwin replay TRACE --profile {out}"]
-        profile.save(out)
+            profile.save(out)
     text = "\n".join([*profile_lines(profile), *lines])
     typer.echo(profile.model_dump_json(by_alias=True) if server.json else text)
     if stopped:

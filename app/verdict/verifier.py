@@ -16,7 +16,7 @@ from statistics import fmean
 
 from servetwin.app.calibration.calibrator import AT_ONCE, Calibrator, ReportProgress
 from servetwin.app.verdict.claims import judgeable
-from servetwin.app.verdict.forecast import Forecast, LevelForecast, make_forecast
+from servetwin.app.verdict.forecast import PROFILE, Forecast, LevelForecast, make_forecast
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
@@ -141,18 +141,29 @@ class Verifier:
         """
         if self.calibrator.endpoint.max_model_len is not None:
             _require_fits(self.trace, self.calibrator.endpoint.max_model_len)
-        forecast = self._forecast()
-        sender = LoadSender(self.calibrator)
-        levels = [self._test(level, forecast, sender) for level in forecast.levels]
-        return Verification(forecast, levels, self.calibrator.check_decisions())
+        try:
+            forecast = self._forecast()
+            sender = LoadSender(self.calibrator)
+            levels = [self._test(level, forecast, sender) for level in forecast.levels]
+            return Verification(forecast, levels, self.calibrator.check_decisions())
+        except KeyboardInterrupt:
+            raise EndedEarly(f"interrupted{self._kept()}") from None
+
+    def _kept(self) -> str:
+        """Return where what was done until now is, to end a sentence; nothing without a place."""
+        return f"; what was done is in {self.out}" if self.out and any(self.out.glob("*/*")) else ""
 
     def _forecast(self) -> Forecast:
         plan, calibrator = self.plan, self.calibrator
         if self.profile is None:
             calibrator.identify(plan.rounds, self.trace)
-            if calibrator.stopped:
-                raise EndedEarly(f"calibration ended early: {calibrator.stopped}")
         profile = self.profile or calibrator.profile()
+        if folder := self._folder(profile):
+            for stale in folder.glob("at-*/measured-*"):
+                shutil.rmtree(stale)  # Load tests of an earlier forecast.
+            keep(folder, lambda: [(PROFILE, profile.as_json().encode())], self.report_progress)
+        if calibrator.stopped:
+            raise EndedEarly(f"calibration ended early: {calibrator.stopped}{self._kept()}")
         _require_fits(self.trace, profile.policy_config().max_model_len)
         forecast = make_forecast(
             self.trace,
@@ -161,16 +172,14 @@ class Verifier:
             replications=plan.replications,
             seed=plan.seed,
         )
-        if folder := self._folder(forecast):
-            for stale in folder.glob("at-*/measured-*"):
-                shutil.rmtree(stale)  # Load tests of an earlier forecast.
+        if folder:
             keep(folder, lambda: forecast.files(folder), self.report_progress)
         return forecast
 
     def _test(self, level: LevelForecast, forecast: Forecast, sender: LoadSender) -> Level:
         """Send the trace as often as planned, each time at a share of the present capacity."""
         plan, trace = self.plan, self.trace
-        folder, measured = self._folder(forecast), list[Run]()
+        folder, measured = self._folder(forecast.profile), list[Run]()
         at = folder and folder / level.folder
         for number in range(1, plan.repeats + 1):
             capacity_per_s = forecast.capacity_per_s.value * sender.speed(forecast.profile, trace)
@@ -202,8 +211,8 @@ class Verifier:
         facts = measured_facts(run, sent, self.calibrator.server_log())
         return explain_error(scenario, facts, seed=seed)
 
-    def _folder(self, forecast: Forecast) -> Path | None:
-        return self.out and self.out / forecast.config.name
+    def _folder(self, profile: Profile) -> Path | None:
+        return self.out and self.out / profile.policy_config().name
 
 
 def _require_fits(trace: Trace, longest: int) -> None:

@@ -107,9 +107,35 @@ def test_a_calibration_that_stops_ends_the_verification(
     calibrator: FakeCalibrator, machine: FakeMachine
 ) -> None:
     calibrator.stopped = "interrupted"
-    with pytest.raises(EndedEarly, match="calibration ended early: interrupted"):
+    with pytest.raises(EndedEarly, match=r"calibration ended early: interrupted$"):
         verified(calibrator)
     assert len(calibrator.events) == 1
+
+
+def test_what_a_calibration_that_stops_has_learned_is_kept(
+    calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path
+) -> None:
+    calibrator.stopped = "interrupted"
+    with pytest.raises(EndedEarly, match=f"interrupted; what was done is in {tmp_path}$"):
+        verified(calibrator, out=tmp_path)
+    (kept,) = tmp_path.glob("*/*")
+    assert (kept.name, kept.read_text()) == ("profile.json", calibrator.profile().as_json())
+
+
+@pytest.mark.parametrize("tests", [0, 1])
+def test_an_interruption_keeps_the_load_tests_that_have_ended_and_says_where(
+    calibrator: FakeCalibrator, machine: FakeMachine, tmp_path: Path, tests: int
+) -> None:
+    def interrupted(number: int) -> float:
+        if number > tests:
+            raise KeyboardInterrupt
+        return 1.0
+
+    machine.slowness = interrupted
+    with pytest.raises(EndedEarly, match=f"^interrupted; what was done is in {tmp_path}$"):
+        verified(calibrator, out=tmp_path)
+    assert len(list(tmp_path.glob("*/at-70/measured-*/summary.json"))) == tests
+    assert len(list(tmp_path.glob("*/forecast.json"))) == 1
 
 
 def test_requests_that_the_endpoint_cannot_take_are_counted_first(
