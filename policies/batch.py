@@ -1,6 +1,6 @@
 """What one step computes, and its shape: all that a step-time model may know of it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Listed
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ class ScheduledSequence(NamedTuple):
     """The share of one sequence in a step.
 
     Positions ``start .. start + tokens - 1`` are computed and stored. ``padding`` further rows
-    are computed and thrown away (static batching). ``yields_token`` says whether the step yields a
+    are computed and thrown away (static batching), or verify drafts of a decode that has fewer
+    rows than the others (``Batch.verify_cut``). ``yields_token`` says whether the step yields a
     token of this sequence, or ends a prompt that yields none (``Batch.prompt_token``).
     """
 
@@ -157,6 +158,17 @@ class Batch:
         chunk = _new(ScheduledSequence, (seq, start, tokens, start + tokens == total, 0))
         self.chunks = (*self.chunks, chunk) if self.chunks else (chunk,)
         return tokens
+
+    def verify_cut(self, most: int, passes: Callable[[Sequence], int]) -> None:
+        """Let decodes that verify fewer than ``most`` drafts in this step keep what comes out.
+
+        ``passes`` says how many tokens would come out of all rows of a decode.
+        """
+        for place, (seq, start, _, yields_token, drafts) in enumerate(self.chunks):
+            if yields_token and 0 < drafts < most:
+                kept = min(passes(seq), 1 + drafts, seq.max_tokens - seq.base_generated_tokens)
+                chunk = ScheduledSequence(seq, start, kept, True, 1 + drafts - kept)
+                self.chunks = (*self.chunks[:place], chunk, *self.chunks[place + 1 :])
 
     def shape(self) -> BatchShape:
         """Return the features of this batch that a step-time model may know."""

@@ -152,7 +152,7 @@ class Replica:
                 self._preemptions += len(batch.preempted)
                 if self._preemptions > MOST_PREEMPTIONS_IN_VAIN:
                     self._require_tokens(now_s)
-            if self.verifier is not None and batch.drafted:
+            if self.verifier is not None:
                 self.verifier.verify(batch)
         return batch
 

@@ -252,12 +252,15 @@ class Verifier:
     def verify(self, batch: Batch) -> None:
         """Draw the tokens of all passes of the sequences that are new in ``batch``.
 
-        Raises ``PolicyError`` if the rows of the batch do not fit the acceptance.
+        Of a decode with fewer rows those of this pass alone. Raises ``PolicyError`` if the rows of
+        the batch do not fit the acceptance.
         """
         group = batch.lockstep
-        if not isinstance(group, DraftedDecodes) or not group.unjudged:
+        if not isinstance(group, DraftedDecodes):
             return
-        if group.rows != self._acceptance.rows:
+        if batch.chunks:
+            batch.verify_cut(group.rows - 1, lambda seq: int(self._tokens_by_pass(seq)[1]))
+        if group.unjudged and group.rows != self._acceptance.rows:
             raise PolicyError(
                 f"draft_rows: {group.rows - 1} does not fit {self._acceptance}; it must be "
                 f"{self._acceptance.rows - 1}"
