@@ -144,7 +144,9 @@ class DraftedDecodes(Lockstep):
         if gainers:
             ended = gainers + ended
         if self._firsts or self.began:
-            self._begin()
+            self.began = [seq for seq, step in self._firsts.items() if step <= self.steps]
+            for seq in self.began:
+                del self._firsts[seq]
         self.context_tokens = self._bases + self._gained.at(self.steps)
         return ended
 
@@ -205,10 +207,8 @@ class DraftedDecodes(Lockstep):
         Of one without a schedule they are told to the prefix cache pass by pass. Ahead, all known
         tokens count: the last of them was computed by a pass of which nothing is known yet.
         """
-        if self._ahead and (self.steps == seq.joined_step or seq not in self._schedules):
-            return seq.total_tokens - self.unknown.get(seq, NO_STEP).tokens
         if self.steps == seq.joined_step or seq not in self._schedules:
-            return 0
+            return self._ahead * (seq.total_tokens - self.unknown.get(seq, NO_STEP).tokens)
         known = self._tokens_after(seq, self.steps - 1) + 1
         return seq.base_computed_tokens + min(known, self.advanced(seq))
 
@@ -227,7 +227,13 @@ class DraftedDecodes(Lockstep):
 
         They are kept while members come and go, so functions are to be equal from call to call.
         """
-        return self._sums_of(of_passes).of(self.steps, steps)
+        if of_passes not in self._sums:
+            if len(self._sums) == _MOST_SUMS:
+                del self._sums[next(each for each in self._sums if each is not self._pass_blocks)]
+            sums = self._sums[of_passes] = PassSums()
+            for seq in self._schedules:
+                sums.add(self.steps, of_passes(seq.base_computed_tokens, self._rest(seq)))
+        return self._sums[of_passes].of(self.steps, steps)
 
     def _take_gains(self, steps: int) -> list[Sequence]:
         """Advance the members that were not foreseen by a pass; take out and return the ended."""
@@ -250,23 +256,6 @@ class DraftedDecodes(Lockstep):
             self.unjudged.remove(seq)
             self._take_out(seq)
         return ended
-
-    def _begin(self) -> None:
-        """Find the members whose first token is out."""
-        self.began = [seq for seq, step in self._firsts.items() if step <= self.steps]
-        for seq in self.began:
-            del self._firsts[seq]
-
-    def _sums_of(self, of_passes: OfPasses) -> "PassSums":
-        """Return the sums of ``of_passes`` over the members that have a schedule."""
-        if of_passes in self._sums:
-            return self._sums[of_passes]
-        if len(self._sums) == _MOST_SUMS:
-            del self._sums[next(each for each in self._sums if each is not self._pass_blocks)]
-        sums = self._sums[of_passes] = PassSums()
-        for seq in self._schedules:
-            sums.add(self.steps, of_passes(seq.base_computed_tokens, self._rest(seq)))
-        return sums
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self._size)

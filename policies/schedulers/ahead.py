@@ -56,14 +56,16 @@ class DecidedAhead(UnifiedBatching):
     def complete(self, batch: Batch, steps: int = 1) -> list[Sequence]:
         """Advance every sequence of a batch that ran ``steps`` times; return the finished."""
         self.settle(self._known)
+        chunks = batch.chunks if self.drafts else ()
+        out = {e.seq: 1 + e.tokens - e.seq.missing_tokens for e in chunks if e.yields_token}
         ended = super().complete(batch, steps)
         for seq in self._ended:
             self._begin(seq, seq.base_computed_tokens - self._unknown.get(seq, _ONE_ROW).tokens)
-        for seq, start, tokens, yields_token, padding in batch.chunks:
+        for seq, start, tokens, _, padding in batch.chunks:
             if tokens:
                 self._begin(seq, start)
-            if yields_token and self.drafts:
-                self._unknown[seq] = LastStep(1 + padding, 1)
+            if seq in out:
+                self._unknown[seq] = LastStep(out[seq] + padding, out[seq])
         return ended
 
     def repeatable_steps(self, batch: Batch) -> int:
@@ -150,12 +152,12 @@ class DecidedAhead(UnifiedBatching):
         last = self._unknown.get(seq, NO_STEP)
         return super().end_of(seq, rows) + last.rows - last.tokens
 
-    def add_rows(self, batch: Batch, seq: Sequence, tokens: int) -> None:
-        """Let a step compute the next positions, or the dead row of a sequence that stopped."""
+    def add_rows(self, batch: Batch, seq: Sequence, rows: int) -> None:
+        """Let a step compute the next positions, or the dead rows of a sequence that stopped."""
         if not seq.finished:
-            super().add_rows(batch, seq, tokens)
-        elif tokens:
-            dead_row = ScheduledSequence(seq, seq.base_computed_tokens, 0, False, tokens)
+            super().add_rows(batch, seq, rows)
+        elif rows:
+            dead_row = ScheduledSequence(seq, seq.base_computed_tokens, 0, False, rows)
             batch.chunks = (*batch.chunks, dead_row)
 
     def commit(self, seq: Sequence, end: int) -> None:

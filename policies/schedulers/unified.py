@@ -53,6 +53,8 @@ class UnifiedBatching(ContinuousBatching):
         gives_back: bool = getattr(memory, "gives_back", False)
         self.gives_in_turn = self.shares_prefixes and gives_back
         """Whether it matters in which order running sequences give blocks back."""
+        self.cuts_drafts = self.drafts and config.prompt_token and self.long_rows > 0
+        """Whether a decode behind prompts has the rows that they leave of the budget."""
         self.takes_in_turn = self.shares_prefixes or gives_back or self.drafts
         """Whether it matters in which order they take blocks."""
         self.names_answers = False
@@ -122,11 +124,12 @@ class UnifiedBatching(ContinuousBatching):
     def has_room(self, memory: GatedMemory) -> bool:
         """Return whether there is memory for what every running sequence computes next."""
         decodes, prompts = self.decodes, self.prompts
-        if self.gives_in_turn and decodes.size and prompts:
+        left = self.budget - decodes.rows * decodes.size
+        scarce = self.cuts_drafts and len(prompts) * self.most_rows > left
+        if (scarce or self.gives_in_turn) and decodes.size and prompts:
             first = min([s.admission_number for s in prompts if not s.finished], default=1 << 62)
             if first < max([seq.admission_number for seq in decodes]):
                 return False
-        left = self.budget - decodes.rows * decodes.size
         each = self.memory.block_tokens + decodes.reach + decodes.rows - 2
         most_tokens = left + each * (decodes.size + len(prompts))
         if left >= 0 and most_tokens * self.growing_groups <= self.memory.free_tokens():
@@ -153,10 +156,13 @@ class UnifiedBatching(ContinuousBatching):
         """Return whether a prompt need not be split at what is left of the budget."""
         return min(rows, self.most_rows) <= left
 
-    def add_rows(self, batch: Batch, seq: Sequence, tokens: int) -> None:
-        """Let a step compute the next positions of a sequence outside the lockstep."""
-        if tokens:
-            batch.add_chunk(seq, tokens)
+    def add_rows(self, batch: Batch, seq: Sequence, rows: int) -> None:
+        """Let a step compute the next positions of a sequence outside the lockstep.
+
+        Rows beyond those that it lacks are drafts, or padding.
+        """
+        if rows and (padding := rows - batch.add_chunk(seq, rows)):
+            batch.chunks = (*batch.chunks[:-1], batch.chunks[-1]._replace(padding=padding))
 
     def commit(self, seq: Sequence, end: int) -> None:
         """Let others find what the step fills up to position ``end``."""
@@ -166,14 +172,14 @@ class UnifiedBatching(ContinuousBatching):
     def run_in_turn(self, batch: Batch, memory: GatedMemory) -> int:
         """Let each sequence take its blocks in turn; where there are none, a victim loses its own.
 
-        A sequence that is its own victim ends the step for the sequences behind it. Returns the
-        rows that are left.
+        A sequence that is its own victim ends the step for the sequences behind it. A decode that
+        has fewer rows than it has drafts for verifies them outside the lockstep. Returns the rows
+        that are left.
         """
         running, decodes = self.prompts, self.decodes
         if self.names_answers:
             self.commit_answers(0)
         drafting = set(decodes) if self.drafts else set()
-        coming = drafting.copy()  # their rows are kept for their turn
         for seq in list(decodes):
             decodes.leave(seq)
             running.append(seq)
@@ -182,30 +188,28 @@ class UnifiedBatching(ContinuousBatching):
         left = self.budget
         while len(rows) < len(running) and left > 0:
             seq = running[len(rows)]
-            if seq in coming:
-                tokens = decodes.rows
-                coming.remove(seq)
-            else:
-                kept = len(coming) * decodes.rows
-                tokens = self.rows_of(seq, left - kept if kept < left else 0)
+            tokens = min(decodes.rows, left) if seq in drafting else self.rows_of(seq, left)
+            if tokens < decodes.rows and seq in drafting and not decodes.prompt_token:
+                break  # a block is computed whole
             victim: Sequence | None = None
             while victim is not seq and not memory.extend(seq, self.end_of(seq, tokens)):
                 victim = self.victim(running, decodes)
                 self.preempt(victim, batch)
                 left += rows.pop(victim, 0)
-                coming.discard(victim)
+                drafting.discard(victim)
             if victim is seq:
                 break
             self.commit(seq, seq.base_computed_tokens + tokens)
             rows[seq] = tokens
             left -= tokens
+        self.paused = drafting.difference(rows)
+        drafting = {seq for seq in drafting if rows.get(seq) == decodes.rows}
         for seq, tokens in rows.items():
             if seq in drafting if self.drafts else self.is_decode(seq):
                 running.remove(seq)
                 decodes.join(seq)
             else:
                 self.add_rows(batch, seq, tokens)
-        self.paused = coming
         if decodes.size:
             decodes.granted_step = decodes.steps + 1
         return left
@@ -260,17 +264,14 @@ class UnifiedBatching(ContinuousBatching):
         """Compute the next part of a prompt, at most ``left`` rows; return how many they are."""
         if left <= 0:
             return 0
-        tokens = self.rows_of(seq, left)
         padding = self.padding(seq, seq.base_computed_tokens) if self.drafts else 0
-        end = seq.base_computed_tokens + tokens
+        rows = self.rows_of(seq, left) + padding
         if self.gated_memory is not None:
-            room = self.gated_memory.extend(seq, self.end_of(seq, tokens + padding))
+            room = self.gated_memory.extend(seq, self.end_of(seq, rows))
             assert room, "there was room for every running sequence"
-        self.commit(seq, end)
-        self.add_rows(batch, seq, tokens)
-        if padding:
-            batch.chunks = (*batch.chunks[:-1], batch.chunks[-1]._replace(padding=padding))
-        return tokens + padding
+        self.commit(seq, seq.base_computed_tokens + rows)
+        self.add_rows(batch, seq, rows)
+        return rows
 
     def enqueue(self, seq: Sequence) -> None:
         """Let a sequence wait, after all that came before it."""

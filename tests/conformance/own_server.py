@@ -111,6 +111,8 @@ class OwnServer:
             return None
         scheduled = {e.seq.output_id: [e.start, e.rows] for e in batch.entries}
         if isinstance(batch.lockstep, DraftedDecodes):
+            most, drafts = batch.lockstep.rows - 1, {e.seq: e.padding for e in batch.chunks}
+            batch.verify_cut(most, lambda seq: _tokens_of_pass(seq, drafts[seq]))
             (_foresee if self._foreseen else _verify)(batch.lockstep)
         preempted = sorted(seq.output_id for seq in batch.preempted)
         ended = {seq.request_id for seq in self._scheduler.complete(batch)}
@@ -125,11 +127,14 @@ class OwnServer:
         return aborted
 
 
+def _tokens_of_pass(seq: Sequence, drafts: int) -> int:
+    return 1 + accepted(seq.output_id, seq.generated_tokens, drafts)
+
+
 def _verify(decodes: DraftedDecodes) -> None:
     """Say what comes out of the pass of each decode."""
     for seq in decodes:
-        right = accepted(seq.output_id, seq.generated_tokens, decodes.rows - 1)
-        decodes.gained(seq, 1 + right)
+        decodes.gained(seq, _tokens_of_pass(seq, decodes.rows - 1))
 
 
 def _foresee(decodes: DraftedDecodes) -> None:

@@ -90,6 +90,24 @@ def test_a_prompt_joins_beside_the_drafts_and_its_first_token_is_stamped_once() 
     ]
 
 
+@pytest.mark.parametrize(
+    ("first", "kept", "rest"),
+    [(3, 2, ["2 b@4+3 a@10+4", "3 a@14+3"]), (1, 1, ["2 b@3+3 a@10+4", "3 b@6+3 a@14+3"])],
+)
+def test_a_decode_behind_long_prompts_verifies_the_drafts_for_which_they_leave_rows(
+    first: int, kept: int, rest: list[str]
+) -> None:
+    """As in vLLM: of seven rows a prompt takes five, and one draft of two is verified."""
+    config = replace(
+        SMALL, batching="unified", admission="prompt", token_budget=7, long_prefill_tokens=5
+    )
+    requests = [request("a", 0.0, prompt=14, output=2), request("b", 0.0, prompt=2, output=6)]
+    law = Scripted(first)
+    run = drafted_run(config, requests, law, step_time=ONE_SECOND, keep_records=True)
+    assert story(run) == ["0 a@0+5 b@0+2", f"1 a@5+5 b@2+{kept}", *rest]
+    assert run.steps["rows"].tolist()[:3] == [7, 7, 7]
+
+
 BLOCKS = replace(SMALL, draft_rows=3, prompt_token=False)
 
 
