@@ -7,6 +7,7 @@ simulated, only what is counted.
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import lru_cache
 from threading import Lock
 from weakref import WeakValueDictionary
 
@@ -124,12 +125,26 @@ def _simulate(text: str, upload: Trace | None) -> tuple[Trace, Scenario, Run]:
     with TURNS.turn(Rank.FIRST_ANSWER, end_if_stale) as turn:
         trace = _requests(workload, file.seed, upload)
         try:
-            scenario = file.build(trace)
+            scenario = _built(file, trace)
             run = run_once(trace, scenario, seed=file.seed, on_arrival=lambda _: turn.give_way())
         except ArithmeticError as error:
             problem = f"a setting is too large or too small to simulate ({error})"
             raise ScenarioError(problem) from error
     return trace, scenario, run
+
+
+def _built(file: ScenarioFile, trace: Trace) -> Scenario:
+    """Return ``file.build(trace)``, with the servers of all scenarios that differ in their requests
+    alone: they remember step times."""
+    plain = file.model_copy(update={"workload": Workload(), "seed": 0})
+    scenario = _settled(plain.model_dump_json())
+    longest = scenario.policies.max_model_len
+    return scenario if trace.longest_tokens <= longest else file.build(trace)
+
+
+@lru_cache(maxsize=4)
+def _settled(text: str) -> Scenario:
+    return ScenarioFile.model_validate_json(text).settled()
 
 
 def _requests(workload: Workload, seed: int, upload: Trace | None) -> Trace:

@@ -5,8 +5,9 @@ takes at least 2 P T / F and at least the time to read every weight that it must
 output throughput never exceeds F / (2 P), nor what the bandwidth allows.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -72,9 +73,16 @@ class RooflineServer(UnmeasuredServer):
 
         return [f"  {line}" for line in link_lines(deployment.link, over)]
 
-    def model(self) -> StepTime:
-        """Return the step times at the assumed efficiencies."""
+    @cached_property
+    def _model(self) -> StepTime:
         return roofline_step_time(self.deployment)
+
+    def model(self) -> StepTime:
+        """Return the step times at the assumed efficiencies, which remember what they computed."""
+        return self._model
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def drawn(self, rng: np.random.Generator) -> StepTime:
         """Return the step times at efficiencies drawn from their spread."""

@@ -56,6 +56,17 @@ def test_an_equal_scenario_is_simulated_once_whatever_its_slo(
     assert second.summary["slo_attainment"] < first.summary["slo_attainment"]
 
 
+def test_other_requests_have_the_same_servers_which_remember_their_step_times() -> None:
+    slow, fast = (
+        simulate(parse_scenario(f"workload: {{requests: 50, rate_per_s: {rate}}}", "test"))
+        for rate in (3, 30)
+    )
+    assert slow.scenario.profile is fast.scenario.profile
+    assert slow.run.requests["e2e_s"].mean() < fast.run.requests["e2e_s"].mean()
+    long = "workload: {requests: 50, prompt_tokens: 20000, prompt_cv: 0.05}"
+    assert simulate(parse_scenario(long, "test")).scenario.policies.max_model_len > 20_000
+
+
 def test_sessions_that_wait_for_the_same_replications_share_one_job() -> None:
     shown = outcome(seed=78)
     with closing(replications(shown)) as first, closing(replications(shown)) as second:

@@ -1,5 +1,6 @@
 """A roofline as a server: memory, draws of its efficiencies, and the options of a command."""
 
+import pickle
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from servetwin.policies.batch import BatchShape
 from servetwin.sim.experiments.predict import predict
 from servetwin.sim.experiments.scenario import replicate
 from servetwin.sim.step_times.roofline.efficiency import Efficiency
@@ -24,6 +26,15 @@ def test_memory_is_what_weights_runtime_and_the_largest_step_leave() -> None:
     step = ceil(256 * 32_000 * 20 / 2**21) * 2**21
     room = 80e9 - 0.5e9 - 2 * 6_738_149_376 - step
     assert RooflineServer(REAL).policy_config().kv_tokens == int(room / 524_288)
+
+
+def test_step_times_are_remembered_and_do_not_travel() -> None:
+    server = RooflineServer(REAL)
+    before = pickle.dumps(server)
+    assert server.model() is server.model()
+    server.model().seconds(BatchShape(4, 400, 4))
+    assert pickle.dumps(server) == before
+    assert pickle.loads(before) == server
 
 
 def test_intervals_come_from_the_spread_of_efficiencies() -> None:
