@@ -39,16 +39,17 @@ def best_tables(
     server: ServerSettings | None,
     require_expressed: Callable[[str], None],
 ) -> TableOptions:
-    """Return the options with the best evidence, where a server is named and none is chosen.
+    """Return the options with the best evidence, where none is chosen.
 
-    That is kernel tables with the overheads of the backend, where they have model and device, and
-    express all that was given. Raises ``PolicyError`` where chosen tables do not express it.
+    That is kernel tables with the overheads of the backend (without a server, vLLM's), where they
+    have model and device, and express all that was given. Raises ``PolicyError`` where chosen
+    tables do not express it.
     """
-    if server is None or options.times is not None:
+    if options.times is not None:
         if options.given:
             require_expressed(options.given)
         return options
-    kernels = replace(options, times="kernels")
+    kernels = replace(options, times="kernels", overheads=None if server else FITTED)
     try:
         _kernels(kernels, setup, server)
         require_expressed("kernels")

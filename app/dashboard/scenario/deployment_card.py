@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -108,8 +109,8 @@ def fitting_layouts(model: str, gpu: str) -> list[str]:
 
 
 def _fits(deployment: Deployment) -> bool:
-    with suppress(ServetwinError):
-        settled(deployment, None)
+    with suppress(ServetwinError):  # no table needs to be opened for the size of the weights
+        settled(replace(deployment, times="sheet"), None)
         return True
     return False
 

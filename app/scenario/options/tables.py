@@ -20,8 +20,8 @@ class TableOptions:
 
     times: Annotated[str | None, Option(metavar=FORMS)] = None
     """NVIDIA's kernel tables, layers as LLMServingSim measures them, operators in Vidur's columns,
-    phases in Splitwise's, or data sheets. Default: data sheets; with --server, kernel tables where
-    they have the model and device."""
+    phases in Splitwise's, or data sheets. Default: kernel tables where they have the model and
+    device, else data sheets."""
     where: Annotated[tuple[str, ...], Option(metavar="COLUMN=VALUE")] = ()
     """Which rows of the tables."""
     imbalance: Annotated[float, Option(min=1)] = 1.0

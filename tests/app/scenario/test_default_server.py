@@ -37,7 +37,7 @@ def named_in_the_refusal() -> Deployment:
 
 
 def planned() -> Deployment:
-    options = PlanOptions(gpu=PAIR.gpu, replications=0, processes=1)
+    options = PlanOptions(gpu=("h100",), replications=0, processes=1)
     return plan(ALONE, "llama-3-8b", SLO(ttft_s=1.0), options=options).rows[0].deployment
 
 

@@ -88,3 +88,21 @@ def test_what_kernel_tables_do_not_know_is_refused(options: dict[str, Any], says
     deployment = Deployment(model="llama-3.1-8b", gpu="h100", times="kernels", **options)
     with pytest.raises(PolicyError, match=says):
         deployment.servers()
+
+
+def test_the_best_evidence_is_taken_with_a_server_and_without_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """So a plan, which names its server, and a replay of the same model and GPU are alike."""
+
+    def rests_on(**more: Any) -> tuple[str, str]:
+        profile: Any = Deployment(model="llama-3.1-8b", gpu="h100", **more).scenario().profile
+        table = getattr(profile, "table", None)
+        return profile.origin, table.overheads.as_text() if table else ""
+
+    assert rests_on() == rests_on(server="vllm") == ("computed from data sheets", "")
+    install_made_package(monkeypatch, tmp_path, ENGINE)
+    assert rests_on() == rests_on(server="vllm")
+    assert rests_on()[0] != "computed from data sheets"
+    for options in ({"times": "sheet"}, {"efficiency": "compute=0.7"}):
+        assert rests_on(**options)[0] == "computed from data sheets"
