@@ -121,7 +121,7 @@ def plan(
 
 def gpus_of(options: PlanOptions) -> list[str]:
     """Return the kinds of GPUs to choose from, each once."""
-    given = (options.gpu or LISTED["usual"]).split(",")
+    given = ",".join(options.gpu or [LISTED["usual"]]).split(",")
     return list(dict.fromkeys(find_hardware(name).name for name in given))
 
 

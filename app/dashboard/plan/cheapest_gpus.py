@@ -26,6 +26,8 @@ from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.workloads.errors import ServetwinError
 
 _JOB = "plan_cheapest"
+_SHOWN = 5
+"""Columns that a window of 900 px shows; the others stand above the command, and in the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
         server=base.deployment.server or "vllm", processes=1,
     )  # fmt: skip
     given = packed(base.workload.source)
-    items = [GpuQuestion(base, model, replace(options, gpu=gpu), given) for gpu in gpus]
+    items = [GpuQuestion(base, model, replace(options, gpu=(gpu,)), given) for gpu in gpus]
     job = find_job(_JOB)
     if job is None or job.items != items:
         (key,) = result_keys([base])
@@ -78,7 +80,7 @@ def plan_on(one: GpuQuestion) -> PlannedDeployment:
             options=one.options,
         )  # fmt: skip
     except (ServetwinError, ArithmeticError) as error:
-        return PlannedDeployment(str(one.options.gpu), str(error))
+        return PlannedDeployment(*one.options.gpu, str(error))
     return planned.rows[0]
 
 
@@ -95,9 +97,12 @@ def _draw(job: "Job[Any, Any]", gpus: Sequence[str], goal: str, currency: str) -
         cents = st.column_config.NumberColumn(format="%.2f")
         share = st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100)
         columns = {"per hour": cents, "headroom": share}
-        table(frame, "Kinds of GPUs, the cheapest first.", "plan", column_config=columns)
+        table(
+            frame, "Kinds of GPUs, the cheapest first.", "plan", column_config=columns,
+            column_order=list(frame)[:_SHOWN],
+        )  # fmt: skip
     if fitting:
-        _commands(fitting)
+        _commands(fitting, currency)
     for row in rows[len(fitting) :]:
         st.caption(escaped(f"{row.gpu}: {row.problem}"))
 
@@ -118,7 +123,7 @@ def plan_table(rows: Iterable[PlannedDeployment]) -> pd.DataFrame:
 
 
 def _cells(row: PlannedDeployment) -> dict[str, Any]:
-    return {  # what a narrow window shows comes first
+    return {
         "GPUs": f"{row.gpus:,} x {row.gpu}",
         "per hour": row.cost_per_h,
         "holds up to": capacity_words(row),
@@ -129,13 +134,14 @@ def _cells(row: PlannedDeployment) -> dict[str, Any]:
     }
 
 
-def _commands(rows: Sequence[PlannedDeployment]) -> None:
+def _commands(rows: Sequence[PlannedDeployment], currency: str) -> None:
     """Draw the command that starts a server, and the manifest, by kind of GPU."""
     tabs = st.tabs([f"{row.gpus:,} x {row.gpu}" for row in rows])
     for row, tab in zip(rows, tabs, strict=True):
         with tab:
-            if row.limited_by:
-                st.caption(f"Limited by: {RESOURCES[row.limited_by]}.")
+            limit = f"Limited by {RESOURCES[row.limited_by]}. " if row.limited_by else ""
+            cost = f"A million tokens: {currency}{cost_words(row)}. Step times: {row.evidence}."
+            st.caption(escaped(limit + cost))
             st.code(row.command, language="bash", wrap_lines=True)
             st.download_button(
                 "Manifest for Kubernetes", row.manifest, f"{row.gpu}.yaml", on_click="ignore",

@@ -169,7 +169,7 @@ class PlanOptions(ParallelOptions):
 
     PANEL: ClassVar = "Plan"
 
-    gpu: Annotated[str | None, Option("--gpu", "--hardware", metavar="NAME,NAME")] = None
+    gpu: Annotated[tuple[str, ...], Option("--gpu", "--hardware", metavar="NAME,NAME")] = ()
     """GPUs to choose from: h100,h200,l40s; else five that clouds list."""
     server: Annotated[str, Option(metavar="vllm|sglang|COMMAND")] = "vllm"
     """What serves, vllm@0.19 too; or a command line, whose flags every plan keeps."""

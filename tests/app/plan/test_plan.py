@@ -41,7 +41,7 @@ def test_the_cheapest_comes_first_with_its_command(tmp_path: Path) -> None:
         assert [part["kind"] for part in yaml.safe_load_all(path.read_text())] == [
             "Deployment", "Service",
         ]  # fmt: skip
-    again = servetwin(*ASKED, "--gpu", "h100,l40s", "--out", tmp_path / "plan")
+    again = servetwin(*ASKED, "--gpu", "h100", "--gpu", "l40s", "--out", tmp_path / "plan")
     assert again.code == 2
     assert "(--overwrite)" in again.err
     below_a_file = servetwin(*ASKED, "--out", files[0] / "plan")
@@ -66,7 +66,7 @@ def test_prices_decide_and_spares_cost() -> None:
 def test_a_device_without_a_price_comes_last_and_one_above_the_budget_with_its_reason() -> None:
     rows = plan(
         sample_trace(), "qwen3-14b", SLO(ttft_s=1.0), attainment=0.9,
-        options=PlanOptions(gpu="mi300x,l40s", price="l40s=50", replications=0, processes=1),
+        options=PlanOptions(gpu=("mi300x", "l40s"), price="l40s=50", replications=0, processes=1),
     )  # fmt: skip
     assert [(row.gpu, row.cost_per_h is None) for row in rows.rows] == [
         ("l40s", False), ("mi300x", True),
@@ -99,7 +99,7 @@ def test_what_cannot_be_planned_is_one_line(options: tuple[object, ...], problem
 
 
 def test_a_limit_that_nothing_holds_names_the_part() -> None:
-    options = PlanOptions(gpu="h100", processes=1)
+    options = PlanOptions(gpu=("h100",), processes=1)
     with pytest.raises(PolicyError, match=r"not even a request alone holds TPOT 1 ms \(nearest"):
         plan(sample_trace(), "qwen3-14b", SLO(ttft_s=0.5, tpot_s=0.001), options=options)
 
@@ -107,7 +107,7 @@ def test_a_limit_that_nothing_holds_names_the_part() -> None:
 @pytest.mark.slow
 def test_servers_apart_are_in_the_ranking_with_a_command_and_a_manifest_each() -> None:
     long = Workload(requests=200, rate_per_s=10.0, prompt_tokens=4000, output_tokens=300).trace(0)
-    options = PlanOptions(gpu="h100,l40s", replications=0, processes=1, most_gpus=16)
+    options = PlanOptions(gpu=("h100", "l40s"), replications=0, processes=1, most_gpus=16)
     answer = plan(long, LLAMA, SLO(ttft_s=1.0, tpot_s=0.015), attainment=0.95, options=options)
     row = answer.rows[0]
     prefill, decode = re.findall(r"\d+(?= prefill| decode)", row.layout)
@@ -124,7 +124,7 @@ def test_servers_apart_are_in_the_ranking_with_a_command_and_a_manifest_each() -
 def test_the_cost_of_tokens_ends_where_the_servers_of_its_capacity_do() -> None:
     rows = plan(
         at_rate(sample_trace(), 100.0), "qwen3-14b", SLO(ttft_s=0.5), attainment=0.9,
-        options=PlanOptions(gpu="l40s", replications=6, spares=1, processes=1),
+        options=PlanOptions(gpu=("l40s",), replications=6, spares=1, processes=1),
     ).rows  # fmt: skip
     cost, capacity, servers = (
         rows[0].cost_per_million_tokens,

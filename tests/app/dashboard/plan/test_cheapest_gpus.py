@@ -59,7 +59,13 @@ def test_the_cheapest_come_first_with_the_command_of_each(questions: list[GpuQue
     assert [tab.label for tab in at.tabs] == ["4 x l40s", "2 x h100"]
     assert [code.value for code in at.code] == [L40S.command] * 2
     assert any(one.value.startswith("l4\\: not even 512") for one in at.caption)
-    assert [one.options.gpu for one in questions] == ["h100", "h200", "a100-80gb", "l40s", "b200"]
+    assert [one.options.gpu[0] for one in questions] == [
+        "h100",
+        "h200",
+        "a100-80gb",
+        "l40s",
+        "b200",
+    ]
 
 
 def test_the_choices_of_the_reader_are_those_of_the_plan(questions: list[GpuQuestion]) -> None:
@@ -69,7 +75,7 @@ def test_the_choices_of_the_reader_are_those_of_the_plan(questions: list[GpuQues
     )  # fmt: skip
     (one,) = questions
     chosen = PlanOptions(
-        gpu="mi300x", price="2", budget=9.0, spares=1, server="sglang@0.5", processes=1
+        gpu=("mi300x",), price="2", budget=9.0, spares=1, server="sglang@0.5", processes=1
     )
     assert (one.model, one.options, one.file.workload.rate_per_s) == ("llama-3.1-8b", chosen, 3.0)
 
@@ -94,14 +100,14 @@ def test_bad_input_is_one_error_and_no_answer(
 
 def test_a_kind_is_planned_as_the_command_does() -> None:
     file = parse_scenario("workload: {requests: 110}", "t")
-    options = PlanOptions(gpu="h100", price="3", replications=0, processes=1)
+    options = PlanOptions(gpu=("h100",), price="3", replications=0, processes=1)
     row = plan_on(GpuQuestion(file, "llama-3-8b", options))
     assert (row.gpu, row.problem, row.cost_per_h) == ("h100", "", 3.0 * row.gpus)
     assert row.command.startswith("vllm serve")
 
 
 def test_what_cannot_be_is_a_row_that_says_why() -> None:
-    wrong = plan_on(GpuQuestion(ScenarioFile(), "llama-9", PlanOptions(gpu="h100")))
+    wrong = plan_on(GpuQuestion(ScenarioFile(), "llama-9", PlanOptions(gpu=("h100",))))
     assert wrong.gpu == "h100"
     assert "llama-9" in wrong.problem
 
