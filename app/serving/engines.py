@@ -56,8 +56,7 @@ def engine_at(url: str) -> LiveEngine:
         step_log = facts["step_log"]
     except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
         raise EngineError(
-            f"{url}: verify needs the bundled engine (servetwin serve --step-log FILE); this "
-            f"endpoint does not answer /servetwin/engine ({error!r})"
+            f"{url}: not the bundled engine with a step log (servetwin serve --step-log FILE)"
         ) from error
     if not step_log or not Path(step_log).is_file():
         raise EngineError(f"{url}: no step log to read here; start it with --step-log FILE")
