@@ -57,6 +57,7 @@ def predicted_against_measured(
         tops += [*points, *predicted_points]
         alt.append(f"{run}: " + _median_error(predicted_points, points))
     add_diagonal(figure, 0.0, 1.05 * float(np.nanmax(tops)))
+    figure.update_layout(legend_traceorder="normal")
     set_alt(figure, " ".join(alt))
     return figure
 

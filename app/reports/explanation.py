@@ -26,12 +26,19 @@ def verdict(explanation: Explanation) -> str:
         return "finished: its stamps do not say where its time went"
     if "streaming" in explanation.parts_s:
         return _from_outside(explanation)
+    if part := costliest_delay(explanation):
+        return _complaint(explanation, part)
+    own_s = sum(explanation.parts_s.get(part, 0.0) for part in _OWN_WORK)
+    return f"no queueing delay: {_of(own_s, explanation.e2e_s)} was its own compute"
+
+
+def costliest_delay(explanation: Explanation) -> str | None:
+    """Return the part of the latency, beside its own compute, that cost most; None where none is
+    worth naming."""
     delays_s = {part: s for part, s in explanation.parts_s.items() if part not in _OWN_WORK}
-    part = max(delays_s, key=delays_s.__getitem__)
-    if explanation.e2e_s == 0 or delays_s[part] < WORTH_NAMING * explanation.e2e_s:
-        own_s = explanation.e2e_s - sum(delays_s.values())
-        return f"no queueing delay: {_of(own_s, explanation.e2e_s)} was its own compute"
-    return _complaint(explanation, part)
+    part = max(delays_s, key=delays_s.__getitem__, default="")
+    e2e_s = explanation.e2e_s or 0.0
+    return part if part and 0 < WORTH_NAMING * e2e_s <= delays_s[part] else None
 
 
 def explanation_lines(explanation: Explanation) -> list[str]:

@@ -152,17 +152,12 @@ def own_settings() -> Mapping[str, Any]:
 
 def _file() -> None:
     st.caption(page_text("scenario.file"))
+    scenario = shown_or_none()
     st.download_button(
-        "Download YAML", _yaml(), "scenario.yaml", "application/yaml", on_click="ignore"
-    )
+        "Download YAML", scenario.as_yaml if scenario else "", "scenario.yaml", "application/yaml",
+        on_click="ignore", disabled=scenario is None,
+    )  # fmt: skip
     uploader("Upload YAML", "yaml", _take_yaml, type=["yaml", "yml"], max_upload_size=1)
-
-
-def _yaml() -> str:
-    try:
-        return shown_scenario().as_yaml()
-    except ServetwinError as error:
-        return f"# {error}\n"
 
 
 def _take_yaml(name: str, content: bytes) -> None:

@@ -133,9 +133,11 @@ def _slowest(explanations: Sequence[Explanation]) -> None:
     if table.empty:
         return
     st.subheader("The slowest requests")
+    tenths = st.column_config.NumberColumn(format="%.1f")
     st.dataframe(
         table, hide_index=True, key="why_slowest_table", selection_mode="single-row",
         on_select=lambda: _take_row(table), alt="The slowest requests, and what delayed them.",
+        column_config=dict.fromkeys(table.columns[1:4], tenths),
     )  # fmt: skip
 
 

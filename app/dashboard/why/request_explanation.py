@@ -8,7 +8,7 @@ import streamlit as st
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, table
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.reports.explanation import neighbour_lines, verdict
+from servetwin.app.reports.explanation import costliest_delay, neighbour_lines, verdict
 from servetwin.app.words import METRICS, asset_table
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.metrics import duration_unit
@@ -66,11 +66,21 @@ def slowest_table(explanations: Sequence[Explanation]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "request": one.request_id,
-            **{of.title: _rounded(of.scaled(getattr(one, name))) for of, name in times.items()},
-            "what delayed it": verdict(one),
+            **{of.title: of.scaled(getattr(one, name)) for of, name in times.items()},
+            "what delayed it": _delay(one),
         }
         for one in explanations
     )
+
+
+def _delay(one: Explanation) -> str:
+    """Return in a few words what ``verdict`` says, which a narrow window would cut off."""
+    if not one.e2e_s or "decode" not in one.parts_s:
+        return "not known"
+    part = costliest_delay(one)
+    if part is None:
+        return "nothing"
+    return f"{figures.PART_LOOKS[part][0]}, {100 * one.parts_s[part] / one.e2e_s:.0f} %"
 
 
 def _draw_steps(steps: pd.DataFrame) -> None:
@@ -90,7 +100,3 @@ def _facts(explanation: Explanation) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)

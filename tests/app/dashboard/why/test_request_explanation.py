@@ -1,5 +1,6 @@
 """Tables that explain a request: its parts, and the steps that it waited behind."""
 
+import re
 from typing import Any
 
 import pytest
@@ -48,3 +49,10 @@ def test_tables_and_the_bar_of_parts_sum_to_the_latency() -> None:
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(found[0].e2e_s)
     assert figures.alt_text(figure).endswith(".")
     assert slowest_table(found)["E2E latency, s"].is_monotonic_decreasing
+
+
+def test_the_slowest_are_told_in_a_few_words_what_delayed_them() -> None:
+    told = slowest_table(busy_run().explainer.slowest(10))["what delayed it"]
+    assert any(re.fullmatch(r"(waiting|stalled by prompts), \d+ %", text) for text in told)
+    measured = slowest_table(of_outcome_like(load_test(5)).explainer.slowest(3))
+    assert set(measured["what delayed it"]) == {"not known"}
