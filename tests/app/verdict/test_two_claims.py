@@ -241,6 +241,18 @@ def test_a_machine_that_others_have_for_themselves_decides_nothing() -> None:
     assert "% of the engine's time and its caches" in comparison.doubts[0]
 
 
+def test_the_whole_forecast_is_at_the_pace_that_others_leave() -> None:
+    """Where they take two fifths of the time, steps last 1 / 0.6 times as long on the wall."""
+    alone, shared = (claims_of(CONFIG, profile_of(), lost).whole["e2e_s"] for lost in (0.0, 0.4))
+    assert shared.at_speed_s > alone.at_speed_s / 0.65
+
+
+def test_half_of_the_time_may_be_lost() -> None:
+    frame = pd.DataFrame({"took_s": [1.0]})
+    doubts = {lost: StepsInBeats(frame, 0, 1.0, lost, 0.0).doubts() for lost in (0.5, 0.51)}
+    assert [bool(doubts[lost]) for lost in (0.5, 0.51)] == [False, True]
+
+
 def rest(comparison: Comparison) -> dict[str, Outcome | None]:
     return {row.metric: row.outcome for row in comparison.metrics if row.metric in DEFAULT_LIMITS}
 
