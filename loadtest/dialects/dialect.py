@@ -141,9 +141,9 @@ class Dialect:
         return {**body, **sampling}
 
     def native_body(self, request: PreparedRequest) -> dict[str, object]:
-        """Return the JSON body of the native API."""
+        """Return the JSON body of the native API, which a dialect with a ``native_path`` defines."""
         raise NotImplementedError
 
     def read(self, event: dict[str, object]) -> NativeEvent:
-        """Read an event of the native API."""
+        """Read an event of the native API, which a dialect with a ``native_path`` defines."""
         raise NotImplementedError

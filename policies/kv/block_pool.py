@@ -54,11 +54,17 @@ class BlockPool:
         return self.reserve_part(seq, tokens, tokens)
 
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
-        """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
+        """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions.
+
+        Every pool defines its own.
+        """
         raise NotImplementedError
 
     def extend(self, seq: Sequence, tokens: int) -> bool:
-        """Give a sequence outside a lockstep group room for ``tokens`` positions, or False."""
+        """Give a sequence outside a lockstep group room for ``tokens`` positions, or False.
+
+        Every pool defines its own.
+        """
         raise NotImplementedError
 
     def has_room(self, decodes: Lockstep, ends: list[tuple[Sequence, int]]) -> bool:

@@ -32,7 +32,7 @@ class RankedQueue:
         return iter(self._waiting)
 
     def rank(self, seq: Sequence) -> float:
-        """Return the rank of a sequence; the smallest goes first."""
+        """Return the rank of a sequence; the smallest goes first. Every order defines its own."""
         raise NotImplementedError
 
     def push(self, seq: Sequence) -> None:

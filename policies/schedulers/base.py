@@ -47,7 +47,7 @@ class SchedulerBase:
         self.swap = swap_for(config) if config.preemption == "swap" else None
 
     def decide(self, batch: Batch, now_s: float) -> None:
-        """Fill a step, which has all decodes."""
+        """Fill a step, which has all decodes. Every scheduler defines its own."""
         raise NotImplementedError
 
     def build_queue(self, config: PolicyConfig) -> WaitingQueue:

@@ -57,7 +57,10 @@ class FastForward(ContinuousBatching):
         """How many of the next steps ought to be like the last one."""
 
     def plan(self, now_s: float) -> Plan:
-        """Return what the next step computes; it may admit and evict."""
+        """Return what the next step computes; it may admit and evict.
+
+        Every scheduler of lists defines its own.
+        """
         raise NotImplementedError
 
     def admit_next(self) -> Sequence | None:
