@@ -141,7 +141,7 @@ class Dialect:
         return {**body, **sampling}
 
     def native_body(self, request: PreparedRequest) -> dict[str, object]:
-        """Return the JSON body of the native API, which a dialect with a ``native_path`` defines."""
+        """Return the body of the native API, that a dialect with a ``native_path`` defines."""
         raise NotImplementedError
 
     def read(self, event: dict[str, object]) -> NativeEvent:
