@@ -75,8 +75,12 @@ def targets(model: ModelConfig) -> dict[str, Target]:
 
     Raises ``EngineError`` for a model whose products adapters do not know.
     """
-    if model.latent or model.experts:
-        what = "latent attention" if model.latent else "experts"
+    moved = model.neighbour_pairs or model.rotary_share < 1
+    if what := (
+        (model.latent and "latent attention")
+        or (model.experts and "experts")
+        or (moved and "pairs of rows that the engine moves")
+    ):
         raise EngineError(f"adapters: model {model.name} has {what}, which no adapter changes here")
     hidden, ffn = model.hidden_size, model.ffn_size
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim

@@ -1,8 +1,10 @@
 """From a ``config.json`` to the model that the engine computes, by architecture.
 
 What sets an architecture apart is data: ``architectures.json``. There, ``neutral`` are keys with
-the values that change nothing; ``flags`` are keys that set fields of the model, and ``fields`` are
-always set; ``windows`` says which layers may have one, ``experts`` which keys describe them.
+the values that change nothing (null: any), and ``defaults`` the values of keys that are absent.
+``flags`` are keys that set fields of the model, ``fields`` are always set, ``numbers`` are fields
+that are a power of a key, ``norms`` those of ``Norms``. ``windows`` says which layers may have one,
+``thetas`` which turn otherwise, and ``experts`` which keys describe them.
 """
 
 from collections.abc import Mapping
@@ -12,7 +14,7 @@ from typing import Any
 
 from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject, shortened, shown
 from servetwin.engine.checkpoint.rope_parameters import rope_scaling, rope_theta
-from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig
+from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig, Norms
 from servetwin.workloads.errors import EngineError
 from servetwin.workloads.program.package import shipped_json
 
@@ -30,9 +32,15 @@ def read_model_config(folder: Path) -> ModelConfig:
     """
     config = JsonObject.read(folder / CONFIG_FILE)
     architecture = _architecture(config)
-    config.require_neutral(KNOWN_KEYS["every architecture"])
+    config = config.with_defaults(architecture.get("defaults", {}))
+    known = {key for key, _ in architecture.get("numbers", {}).values()}
+    neutral = KNOWN_KEYS["every architecture"] | architecture["neutral"]
+    config.require_neutral(
+        {key: values for key, values in neutral.items() if key not in known and values is not None}
+    )
     try:
-        return _model(config, architecture, _basis(config, folder.resolve().name))
+        basis = _basis(config, architecture, folder.resolve().name)
+        return _model(config, architecture, basis)
     except EngineError as error:
         place = "" if str(error).startswith(config.place) else f"{config.place}: "
         raise EngineError(f"{place}{error}") from None
@@ -53,10 +61,11 @@ def _architecture(config: JsonObject) -> Mapping[str, Any]:
     )
 
 
-def _basis(config: JsonObject, name: str) -> ModelConfig:
+def _basis(config: JsonObject, architecture: Mapping[str, Any], name: str) -> ModelConfig:
     """Return what all architectures have in common."""
     heads, hidden_size = config.size("num_attention_heads"), config.size("hidden_size")
-    scaling, longest = rope_scaling(config), config.size("max_position_embeddings")
+    partial = "rotary_share" in architecture.get("numbers", {})
+    scaling, longest = rope_scaling(config, partial), config.size("max_position_embeddings")
     if scaling is not None and scaling.kind == "yarn":
         longest = max(longest, round(scaling.factor * scaling.original_max_len))
     return ModelConfig(
@@ -70,7 +79,7 @@ def _basis(config: JsonObject, name: str) -> ModelConfig:
         vocab_size=config.size("vocab_size"),
         rope_theta=rope_theta(config),
         rope_scaling=scaling,
-        norm_eps=config.number("rms_norm_eps"),
+        norm_eps=config.number(architecture.get("norm_eps", "rms_norm_eps")),
         tie_embeddings=config.flag("tie_word_embeddings"),
         max_model_len=longest,
     )
@@ -86,13 +95,19 @@ def _head_dim(config: JsonObject, hidden_size: int, heads: int) -> int:
 
 def _model(config: JsonObject, architecture: Mapping[str, Any], basis: ModelConfig) -> ModelConfig:
     """Return the model with what sets its architecture apart."""
-    config.require_neutral(architecture["neutral"])
     for key in architecture.get("required", ()):
         config.size(key)
     changes: dict[str, Any] = dict(architecture.get("fields", {}))
+    changes["fused"] = tuple(architecture.get("fused", ()))
     for key, fields in architecture.get("flags", {}).items():
         changes |= dict.fromkeys(fields, config.flag(key))
+    rope = config.part("rope_parameters") or config
+    for field, (key, power) in architecture.get("numbers", {}).items():
+        changes[field] = (config if rope.get(key) is None else rope).number(key) ** power
+    if "norms" in architecture:
+        changes["norms"] = Norms(**architecture["norms"])
     windows = _windows(config, basis, architecture.get("windows", "none"))
+    changes["layer_thetas"] = _thetas(config, basis, windows, architecture.get("thetas", "one"))
     model = replace(_with_windows(basis, windows), **changes)
     if architecture.get("latent"):
         model = _with_latent(config, model)
@@ -102,6 +117,14 @@ def _model(config: JsonObject, architecture: Mapping[str, Any], basis: ModelConf
 
 def _windows(config: JsonObject, model: ModelConfig, layers: str) -> list[int | None]:
     """Return the window of each layer, where ``layers`` may have one."""
+    if layers == "by pattern":
+        every = config.size("sliding_window_pattern")
+        types = [
+            "full_attention" if (i + 1) % every == 0 else "sliding_attention"
+            for i in range(model.layers)
+        ]
+        named = config.with_defaults({"layer_types": types})
+        return _chosen_windows(named, model, config.size("sliding_window"))
     narrow = config.get("sliding_window") is not None and layers == "every layer"
     if layers == "chosen layers" and config.flag("use_sliding_window"):
         return _chosen_windows(config, model, config.size("sliding_window"))
@@ -117,6 +140,26 @@ def _chosen_windows(config: JsonObject, model: ModelConfig, window: int) -> list
         return [window if kind == "sliding_attention" else None for kind in types]
     first = _layer_count(config, "max_window_layers", 28)
     return [window if layer >= first else None for layer in range(model.layers)]
+
+
+def _thetas(
+    config: JsonObject, model: ModelConfig, windows: list[int | None], layers: str
+) -> tuple[float | None, ...]:
+    """Return ``rope_theta`` of each layer (None: none turns); empty where all are alike."""
+    if layers == "local in windows":
+        local = rope_theta(config, "rope_local_base_freq", "sliding_attention")
+        return tuple(model.rope_theta if window is None else local for window in windows)
+    if layers == "in windows":
+        return tuple(None if window is None else model.rope_theta for window in windows)
+    if layers == "chosen layers":
+        every = config.size("no_rope_layer_interval")
+        chosen = config.get("no_rope_layers") or [
+            int((i + 1) % every > 0) for i in range(model.layers)
+        ]
+        if not isinstance(chosen, list) or len(chosen) != model.layers or set(chosen) - {0, 1}:
+            raise config.error("no_rope_layers", f"must be a list of {model.layers} zeros and ones")
+        return tuple(model.rope_theta if turns else None for turns in chosen)
+    return ()
 
 
 def _with_windows(model: ModelConfig, windows: list[int | None]) -> ModelConfig:
@@ -169,13 +212,16 @@ def _experts(
     config.require_neutral(described.get("neutral", {}))
     count = next((key for key in described["count"] if config.get(key) is not None), None)
     width, shared = config.size(described["width"]), described.get("shared", "")
+    beside = width * config.size(shared) if config.get(shared) else 0
+    if "shared_width" in described:
+        beside = config.size(described["shared_width"])
     groups = described.get("groups", "none")
     grouped = groups in ("always", config.get("topk_method"))
     return ExpertConfig(
         config.size(count or described["count"][-1], most=_MOST_EXPERTS),
         config.size("num_experts_per_tok"),
         width,
-        shared_size=width * config.size(shared) if config.get(shared) else 0,
+        shared_size=beside,
         dense_layers=dense,
         normalise=config.flag("norm_topk_prob", described.get("normalise_by_default", True)),
         scale=config.number("routed_scaling_factor", described["scale"])

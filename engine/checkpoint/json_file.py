@@ -40,6 +40,11 @@ class JsonObject:
             raise EngineError(f"{path}: must be a JSON object")
         return cls(str(path), values)
 
+    def with_defaults(self, defaults: Mapping[str, Any]) -> "JsonObject":
+        """Return the object with values for keys that are absent."""
+        given = {key: value for key, value in self.values.items() if value is not None}
+        return JsonObject(self.place, {**defaults, **given})
+
     def error(self, key: str, what: str) -> EngineError:
         """Return the error of a key."""
         return EngineError(f"{self.place}: {key} {what}")

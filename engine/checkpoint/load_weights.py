@@ -14,7 +14,7 @@ from servetwin.engine.checkpoint.tensor_files import StoredTensor
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.tensor_layout import (
     CHOICE_BIAS,
-    Rotated,
+    Order,
     Stack,
     Stacks,
     expert_names,
@@ -34,7 +34,7 @@ class CheckpointWeights:
 
     def __call__(self, dtype: torch.dtype, device: torch.device) -> Weights:
         """Return the weights. Layers are read when they are needed, and not kept."""
-        outside = _read(self.stored, model_stacks(self.model), dtype, device)
+        outside = _read(self, model_stacks(self.model), dtype, device)
         embedding, head = outside["embedding"], outside.get("head", outside["embedding"])
         return Weights(embedding, _Layers(self, dtype, device), outside["final_norm"], head)
 
@@ -48,21 +48,24 @@ class _Layers:
     device: torch.device
 
     def __iter__(self) -> Iterator[LayerWeights]:
-        model, stored = self.checkpoint.model, self.checkpoint.stored
-        names = expert_names(stored)
+        model, names = self.checkpoint.model, expert_names(self.checkpoint.stored)
         for layer in range(model.layers):
-            yield _read(stored, layer_stacks(model, layer, names), self.dtype, self.device)
+            stacks = layer_stacks(model, layer, names)
+            yield _read(self.checkpoint, stacks, self.dtype, self.device)
 
 
 def _read(
-    stored: Mapping[str, StoredTensor], stacks: Stacks, dtype: torch.dtype, device: torch.device
+    checkpoint: CheckpointWeights, stacks: Stacks, dtype: torch.dtype, device: torch.device
 ) -> dict[str, Tensor]:
     """Return the weight that each stack makes; the files are mapped in the meantime."""
-    with _MappedFiles(stored) as files:
-        return {
+    less_one = checkpoint.model.norms.plus_one
+    with _MappedFiles(checkpoint.stored) as files:
+        weights = {
             name: files.weight(stack, torch.float32 if name == CHOICE_BIAS else dtype, device)
             for name, stack in stacks.items()
         }
+    norms = [name for name in weights if less_one and name.endswith("norm")]
+    return weights | {name: weights[name] + 1 for name in norms}
 
 
 class _MappedFiles:
@@ -86,7 +89,7 @@ class _MappedFiles:
         sizes = [part.shape[0] for part in stack]
         for part, rows in zip(stack, whole.split_with_sizes(sizes), strict=True):
             tensor = self._file(part.name).get_tensor(part.name)
-            rows.copy_(in_halves(tensor, part.rotated) if part.rotated else tensor)
+            rows.copy_(ordered(tensor, part.order) if part.order else tensor)
             if rows.dtype == torch.float16 and not rows.isfinite().all():
                 file = self._stored[part.name].file
                 raise EngineError(f"{file}: tensor {part.name} does not fit float16: use bfloat16")
@@ -99,10 +102,7 @@ class _MappedFiles:
         return self._open[path]
 
 
-def in_halves(tensor: Tensor, rotated: Rotated) -> Tensor:
-    """Return the rows with the first rows of all pairs of a group before the second ones."""
-    groups = torch.arange(tensor.shape[0]).view(-1, rotated.group_rows)
-    plain = rotated.group_rows - rotated.rope_rows
-    pairs = groups[:, plain:]
-    order = torch.cat((groups[:, :plain], pairs[:, ::2], pairs[:, 1::2]), dim=1)
-    return tensor.index_select(0, order.flatten())
+def ordered(tensor: Tensor, order: Order) -> Tensor:
+    """Return the rows of each group in the order that the engine has."""
+    groups = torch.arange(tensor.shape[0]).view(-1, len(order))
+    return tensor.index_select(0, groups[:, list(order)].flatten())

@@ -10,24 +10,33 @@ _KEYS: dict[str, list[str]] = KNOWN_KEYS["rope types"]
 """By type of scaling, what may stand beside the type."""
 
 
-def rope_theta(config: JsonObject, default: float = 10_000.0) -> float:
-    """Return the base of the frequencies, of ``rope_parameters`` or ``rope_theta``."""
-    rope = config.part("rope_parameters")
+def rope_theta(
+    config: JsonObject, key: str = "rope_theta", layers: str = "full_attention"
+) -> float:
+    """Return the base of the frequencies, of ``rope_parameters`` or the older ``key``."""
+    rope = _parameters(config, layers)
     if rope is not None and "rope_theta" in rope.values:
         return rope.number("rope_theta")
-    return config.number("rope_theta", default)
+    return config.number(key, 10_000.0)
 
 
-def rope_scaling(config: JsonObject) -> RopeScaling | None:
-    """Return how the frequencies are stretched.
+def _parameters(config: JsonObject, layers: str = "full_attention") -> JsonObject | None:
+    """Return ``rope_parameters``, which may have a part for each kind of layers (Gemma 3)."""
+    rope = config.part("rope_parameters")
+    return rope.part(layers) if rope is not None and layers in rope.values else rope
+
+
+def rope_scaling(config: JsonObject, partial: bool = False) -> RopeScaling | None:
+    """Return how the frequencies are stretched; heads may turn in part where ``partial``.
 
     Raises ``EngineError`` for a type, or a key beside it, that the engine does not know.
     """
-    rope = config.part("rope_parameters") or config.part("rope_scaling")
+    rope = _parameters(config) or config.part("rope_scaling")
     if rope is None:
         return None
     kind = rope.get("rope_type", rope.get("type", "default"))
-    rope.require_neutral({"partial_rotary_factor": (1, 1.0)})
+    if not partial:
+        rope.require_neutral({"partial_rotary_factor": (1, 1.0)})
     if kind == "default":
         _check_keys(rope, "default", ())
         return None

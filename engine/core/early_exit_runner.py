@@ -58,6 +58,10 @@ class ExitingDecoder(Decoder):
             raise EngineError(
                 f"early exit: {config.name} has latent attention; it needs key and value heads"
             )
+        if not config.plain_layers:
+            raise EngineError(
+                f"early exit: layers of {config.name} differ from Llama's in norms or scales"
+            )
         super().__init__(config, weights, make_linear)
 
     def forward_leaving(
@@ -69,7 +73,7 @@ class ExitingDecoder(Decoder):
         ``rows`` count those that stay to the end first, then those that left, in their order.
         """
         x = self._embedding.index_select(0, token_ids)
-        cos, sin = self._rotary.at(positions, length)
+        cos, sin = self._tables[0].at(positions, length)
         gone = [tensor[:0] for tensor in (x, cos, sin)]
         slots = token_ids[:0]
         delta: Tensor | None = None

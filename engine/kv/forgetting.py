@@ -81,6 +81,10 @@ def _check_model(model: ModelConfig, total: int) -> None:
         raise EngineError(
             f"kv_groups: kept:{total} leaves no window beside {model.sink_tokens} sinks; give more"
         )
+    if model.layer_thetas:
+        raise EngineError(
+            f"kv_groups: layers of model {model.name} turn differently; use kv: paged"
+        )
     if model.windows and set(model.windows) != {window}:
         named = sorted({str(each or "none") for each in model.windows})
         raise EngineError(

@@ -4,14 +4,14 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.linear import MakeLinear
-from servetwin.engine.models.model_config import ExpertConfig
+from servetwin.engine.models.model_config import Activation, ExpertConfig
 from servetwin.engine.models.operators import PLAIN, Operators
 from servetwin.engine.models.tensor_layout import CHOICE_BIAS
 from servetwin.engine.models.weights import LayerWeights
 
 
 class FeedForward:
-    """``down(silu(gate(x)) * up(x))``, with gate and up as one product.
+    """``down(act(gate(x)) * up(x))``, with gate and up as one product.
 
     Its weights are those of a layer whose names begin with ``prefix``.
     """
@@ -22,8 +22,9 @@ class FeedForward:
         make_linear: MakeLinear,
         operators: Operators = PLAIN,
         prefix: str = "",
+        activation: Activation = "silu",
     ) -> None:
-        self._operators = operators
+        self._gated = operators.swiglu if activation == "silu" else operators.geglu
         self._gate_up, self._down = (
             make_linear(name, weights[name]) for name in (f"{prefix}gate_up", f"{prefix}down")
         )
@@ -35,7 +36,7 @@ class FeedForward:
         gate_up = self._gate_up(x)
         if self._gate_up_bias is not None:
             gate_up = gate_up + self._gate_up_bias
-        down = self._down(self._operators.swiglu(gate_up))
+        down = self._down(self._gated(gate_up))
         return down if self._down_bias is None else down + self._down_bias
 
 
@@ -92,6 +93,9 @@ class Experts:
         self._shared: FeedForward | None = None
         if config.shared_size:
             self._shared = FeedForward(weights, make_linear, operators, "shared.")
+        self._shared_gate = (
+            make_linear("shared_gate", weights["shared_gate"]) if config.shared_gate else None
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, hidden size] to the same shape."""
@@ -100,7 +104,12 @@ class Experts:
         outputs = self._compute(by_expert, x.index_select(0, order // self._top_k))
         placed = torch.empty_like(outputs).index_copy_(0, order, outputs)
         mixed = (placed.view(*chosen.shape, -1) * weights.unsqueeze(-1)).sum(1)
-        return mixed if self._shared is None else mixed + self._shared(x)
+        if self._shared is None:
+            return mixed
+        shared = self._shared(x)
+        if self._shared_gate is not None:
+            shared = self._shared_gate(x).sigmoid() * shared
+        return mixed + shared
 
     def _compute(self, by_expert: Tensor, inputs: Tensor) -> Tensor:
         """Run each expert on its rows of ``inputs``, which are sorted by expert."""

@@ -27,17 +27,22 @@ class Decoder:
         self.config = config
         self._embedding = weights.embedding
         operators = self._operators = operators_for(weights.embedding.device)
+        self._norm = partial(_add_norm, operators, config)
         made = partial(_Layer, operators=operators, skippable=self.skippable)
-        distinct = [
+        layers = [
             made(config, index, layer, within(make_linear, f"layers.{index}"))
             for index, layer in zip(config.distinct_layers, weights.layers, strict=True)
         ]
-        self.absorbed_bytes = sum(layer.absorbed_bytes for layer in distinct)
+        self.absorbed_bytes = sum(layer.absorbed_bytes for layer in layers)
         """Size of the weights that no product of ``make_linear`` has."""
-        self._layers = [layer for layer in distinct for _ in range(config.weight_sharing)]
+        self._layers = [layer for layer in layers for _ in range(config.weight_sharing)]
         self._final_norm = weights.final_norm
         self._head = make_linear("head", weights.head)
-        self._rotary = RotaryTable(config, weights.embedding.dtype, weights.embedding.device)
+        dtype, device = weights.embedding.dtype, weights.embedding.device
+        thetas = config.layer_thetas or (config.rope_theta,) * config.layers
+        distinct = list(dict.fromkeys(thetas))
+        self._tables = [RotaryTable(config.turned(theta), dtype, device) for theta in distinct]
+        self._table_of = [distinct.index(theta) for theta in thetas]
 
     @property
     def linear_backend(self) -> str:
@@ -59,15 +64,28 @@ class Decoder:
         ``length``.
         """
         x = self._embedding.index_select(0, token_ids)
-        cos, sin = self._rotary.at(positions, length)
+        if self.config.embedding_scale != 1.0:
+            x = x * self.config.embedding_scale
+        turns = [table.at(positions, length) for table in self._tables]
         delta: Tensor | None = None
         for index, layer in enumerate(self._layers):
-            x, delta = layer(index, x, delta, cos, sin, attend)
+            x, delta = layer(index, x, delta, *turns[self._table_of[index]], attend)
         if not rows.shape[0]:
             return x.new_empty((0, self.config.vocab_size), dtype=torch.float32)
         x, delta = x.index_select(0, rows), None if delta is None else delta.index_select(0, rows)
-        _, normed = self._operators.add_norm(x, delta, self._final_norm, self.config.norm_eps)
-        return self._head(normed).float()
+        _, normed = self._norm(x, delta, self._final_norm)
+        logits: Tensor = self._head(normed).float()
+        return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
+
+
+def _add_norm(
+    operators: Operators, config: ModelConfig, x: Tensor, delta: Tensor | None, norm: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Return ``x + delta`` (None: nothing is added) and its norm; without ``norm`` the same."""
+    if norm is not None and not config.norms.centred:
+        return operators.add_norm(x, delta, norm, config.norm_eps)
+    x = x if delta is None else x + delta
+    return x, x if norm is None else operators.layer_norm(x, norm, config.norm_eps)
 
 
 class _Layer:
@@ -87,7 +105,12 @@ class _Layer:
     ) -> None:
         self._operators = operators
         self._eps = config.norm_eps
-        self._attention_norm, self._ffn_norm = weights["attention_norm"], weights["ffn_norm"]
+        self._residual_scale = config.residual_scale
+        self._norm = partial(_add_norm, operators, config)
+        self._attention_norm = weights.get("attention_norm")
+        self._after_attention = weights.get("attention_after_norm")
+        self._ffn_norm, self._after_ffn = weights.get("ffn_norm"), weights.get("ffn_after_norm")
+        self._parallel = self._ffn_norm is None and self._after_attention is None
         shared = weights, make_linear, operators
         self.stores = config.stores(index)
         """Whether it has keys and values of its own."""
@@ -98,15 +121,27 @@ class _Layer:
         )
         self.absorbed_bytes = self._attention.absorbed_bytes
         experts = config.experts if config.has_experts(index) else None
-        self._ffn = Experts(experts, *shared) if experts else FeedForward(*shared)
+        self._ffn = (
+            Experts(experts, *shared)
+            if experts
+            else FeedForward(*shared, activation=config.activation)
+        )
 
     def __call__(
         self, index: int, x: Tensor, delta: Tensor | None, cos: Tensor, sin: Tensor, attend: Attend
     ) -> tuple[Tensor, Tensor]:
-        x, normed = self._operators.add_norm(x, delta, self._attention_norm, self._eps)
-        delta = self._attention(index, normed, cos, sin, attend)
-        x, normed = self._operators.add_norm(x, delta, self._ffn_norm, self._eps)
-        return x, self._ffn(normed)
+        x, normed = self._norm(x, delta, self._attention_norm)
+        delta = self._added(self._attention(index, normed, cos, sin, attend), self._after_attention)
+        if self._parallel:
+            return x, delta + self._ffn(normed)
+        x, normed = self._norm(x, delta, self._ffn_norm)
+        return x, self._added(self._ffn(normed), self._after_ffn)
+
+    def _added(self, output: Tensor, norm: Tensor | None) -> Tensor:
+        """Return what the output of attention or network adds to the hidden state."""
+        if norm is not None:
+            output = self._operators.rms_norm(output, norm, self._eps)
+        return output if self._residual_scale == 1.0 else output * self._residual_scale
 
     def skip(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [rows, kv heads, head dim] of rows that skip the layer."""

@@ -4,7 +4,7 @@ Parts of a shape are latent attention, experts, and stretched rotary positions.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from servetwin.workloads.errors import EngineError, require_name
@@ -31,6 +31,7 @@ class LatentConfig:
 
 
 Scoring = Literal["softmax", "sigmoid"]
+Activation = Literal["silu", "gelu_tanh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,8 @@ class ExpertConfig:
     """Width of one expert."""
     shared_size: int = 0
     """Width of the network beside the experts, which every token uses; 0: none."""
+    shared_gate: bool = False
+    """Whether what it adds is multiplied by the sigmoid of a product of its own (Qwen2-MoE)."""
     dense_layers: tuple[int, ...] = ()
     """Layers with one network of the model's ``ffn_size`` instead."""
     scoring: Scoring = "softmax"
@@ -74,6 +77,22 @@ class ExpertConfig:
         size = self.experts // self.groups
         if self.group_scorers > size or self.top_k > size * self.top_groups:
             raise EngineError(f"experts: groups of {size} are too small")
+
+
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """The norms of a layer, by what a checkpoint calls them; None: the layer has no such norm."""
+
+    before_attention: str | None = "input_layernorm"
+    after_attention: str | None = None
+    """Of what attention adds to the hidden state (Gemma, GLM-4, OLMo 2)."""
+    before_ffn: str | None = "post_attention_layernorm"
+    """None without a norm after attention: the network reads what attention reads (Cohere)."""
+    after_ffn: str | None = None
+    centred: bool = False
+    """Whether rows lose their mean first (LayerNorm without a bias)."""
+    plus_one: bool = False
+    """Whether the checkpoint has the weights less 1 (Gemma)."""
 
 
 RopeScalingKind = Literal["linear", "llama3", "yarn"]
@@ -131,7 +150,7 @@ def yarn_magnitude(factor: float, mscale: float = 1.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder: RMSNorm, rotary positions, SwiGLU, attention with shared key heads and biases."""
+    """A decoder: norms, rotary positions, gated networks, attention with shared key heads."""
 
     name: str
     hidden_size: int
@@ -151,6 +170,27 @@ class ModelConfig:
     ffn_bias: bool = False
     qk_norm: bool = False
     """Whether the queries and keys of each head are normed before they are rotated (Qwen3)."""
+    whole_qk_norm: bool = False
+    """Whether all query heads are normed together, and all key heads, instead (OLMo 2)."""
+    norms: Norms = Norms()
+    activation: Activation = "silu"
+    """Of the gate of a feed-forward network."""
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    """What the outputs of attention and network are multiplied by before they are added."""
+    score_scale: float | None = None
+    """What products of queries and keys are multiplied by; None: 1 / sqrt(head_dim)."""
+    logit_scale: float = 1.0
+    rotary_share: float = 1.0
+    """The part of each head that turns with the position, its first elements."""
+    neighbour_pairs: bool = False
+    """Whether elements that turn together are neighbours in the checkpoint, not half a head apart.
+    """
+    layer_thetas: tuple[float | None, ...] = ()
+    """``rope_theta`` of each layer, stretched only where it is the model's (None: no positions);
+    empty: the model's."""
+    fused: tuple[str, ...] = ()
+    """Weights that are one tensor in the checkpoint: ``qkv``, ``gate_up``."""
     windows: tuple[int | None, ...] = ()
     """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
     sink_tokens: int = 0
@@ -169,8 +209,16 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
             raise self._error(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
-        if self.rotary_dim % 2:
+        if self.rotary_dim % 2 or self.rotary_width % 2:
             raise self._error(f"a rotary width of {self.rotary_dim} is not even")
+        if (
+            self.rotary_dim < self.rotary_width
+            and self.rope_scaling
+            and self.rope_scaling.magnitude != 1
+        ):
+            raise self._error("heads that turn in part cannot be sharpened (yarn)")
+        if len(self.layer_thetas) not in (0, self.layers):
+            raise self._error(f"{len(self.layer_thetas)} layer_thetas for {self.layers} layers")
         if len(self.windows) not in (0, self.layers):
             raise self._error(f"{len(self.windows)} windows for {self.layers} layers")
         if any(window is not None and window < 1 for window in self.windows):
@@ -180,9 +228,14 @@ class ModelConfig:
         self._check_sharing()
 
     @property
-    def rotary_dim(self) -> int:
-        """How many elements of a query or key head turn with the position."""
+    def rotary_width(self) -> int:
+        """How many elements of a query or key head are in the table of turns."""
         return self.latent.rope_dim if self.latent else self.head_dim
+
+    @property
+    def rotary_dim(self) -> int:
+        """How many of them turn with the position."""
+        return int(self.rotary_width * self.rotary_share)
 
     @property
     def key_dim(self) -> int:
@@ -210,6 +263,21 @@ class ModelConfig:
         """Return the bytes of keys and values of one position over all layers."""
         tensors = 1 if self.latent else 2
         return tensors * self.stored_layers * self.kv_heads * self.key_dim * dtype_bytes
+
+    @property
+    def plain_layers(self) -> bool:
+        """Whether layers differ from Llama's in nothing but biases, windows and head norms."""
+        scales = (self.embedding_scale, self.residual_scale, self.logit_scale)
+        own = self.whole_qk_norm or self.layer_thetas or self.activation != "silu"
+        return self.norms == Norms() and set(scales) == {1.0} and not own
+
+    def turned(self, theta: float | None) -> "ModelConfig":
+        """Return the model with one of ``layer_thetas`` in all layers."""
+        if theta == self.rope_theta:
+            return self
+        if theta is None:
+            return replace(self, rotary_share=0.0, rope_scaling=None)
+        return replace(self, rope_theta=theta, rope_scaling=None)
 
     def window(self, layer: int) -> int | None:
         """Return how many tokens a query of the layer sees; None: all."""

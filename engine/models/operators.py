@@ -21,6 +21,10 @@ class Operators:
         scale = torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
         return (wide * scale).to(x.dtype) * weight
 
+    def layer_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Normalise each row to mean 0 and deviation 1, in float32; multiply by ``weight``."""
+        return F.layer_norm(x.float(), weight.shape, weight.float(), None, eps).to(x.dtype)
+
     def add_norm(
         self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
@@ -37,6 +41,11 @@ class Operators:
         """Return ``silu(gate) * up`` for [rows, gate and up]."""
         gate, up = gate_up.chunk(2, 1)
         return F.silu(gate).mul_(up)
+
+    def geglu(self, gate_up: Tensor) -> Tensor:
+        """Return ``gelu(gate) * up`` for [rows, gate and up], with the tanh of Gemma."""
+        gate, up = gate_up.chunk(2, 1)
+        return F.gelu(gate, approximate="tanh").mul_(up)
 
 
 PLAIN = Operators()

@@ -40,9 +40,18 @@ def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def rotary_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
-    """Return the angle per position of each pair, in radians, stretched as the model says."""
+    """Return the angle per position of each pair, in radians, stretched as the model says.
+
+    Pairs that do not turn are the last ones, with an angle of 0.
+    """
+    turning = _turning_frequencies(config, device)
+    still = config.rotary_width // 2 - len(turning)
+    return torch.cat((turning, turning.new_zeros(still)))
+
+
+def _turning_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
     width, scaling = config.rotary_dim, config.rope_scaling
-    exponents = torch.arange(0, width, 2, device=device).float() / width
+    exponents = torch.arange(0, width, 2, device=device).float() / max(width, 1)
     plain = 1.0 / config.rope_theta**exponents
     if scaling is None:
         return plain

@@ -103,6 +103,9 @@ class SelfAttention:
         self._operators = operators
         self._eps, self._head_dim = config.norm_eps, config.head_dim
         self._stores = stores
+        scale, root = config.score_scale, math.sqrt(config.head_dim)
+        self._query_factor = 1.0 if scale is None else scale * root
+        """Attention divides scores by the root of the width of a head."""
         self._heads = (config.heads, config.kv_heads)
         self._qk_v = (config.heads + config.kv_heads, config.kv_heads)
         self._qkv = make_linear("qkv" if stores else "query", weights["qkv"])
@@ -110,12 +113,13 @@ class SelfAttention:
         self._bias, self._out_bias = weights.get("qkv_bias"), weights.get("attention_out_bias")
         norms = (weights.get("query_norm"), weights.get("key_norm"))
         each = [
-            norm.expand(heads, -1)
+            norm.view(-1, config.head_dim).expand(heads, -1)
             for norm, heads in zip(norms, self._heads, strict=True)
             if norm is not None
         ]
         self._head_norms = torch.cat(each) if each else None
         """[heads + kv heads, head dim]."""
+        self._whole_norms = config.whole_qk_norm
         if stores and skippable:
             self._kv = self._key_value_product(weights["qkv"], make_linear)
 
@@ -128,12 +132,27 @@ class SelfAttention:
         if self._stores:
             unrotated, values = unrotated.split_with_sizes(self._qk_v, 1)
         if self._head_norms is not None:
-            unrotated = self._operators.rms_norm(unrotated, self._head_norms, self._eps)
+            unrotated = self._norm_heads(unrotated, self._head_norms)
         queries = self._operators.rotate(unrotated, cos, sin)
         if self._stores:
             queries, keys = queries.split_with_sizes(self._heads, 1)
+        if self._query_factor != 1.0:
+            queries = queries * self._query_factor
         out = self._out(attend(layer, queries, keys, values))
         return out if self._out_bias is None else out + self._out_bias
+
+    def _norm_heads(self, heads: Tensor, norms: Tensor) -> Tensor:
+        """Norm each head of [rows, heads + kv heads, head dim], or all queries and all keys."""
+        if not self._whole_norms:
+            return self._operators.rms_norm(heads, norms, self._eps)
+        parts = zip(
+            *(each.split_with_sizes(self._heads, -2) for each in (heads, norms)), strict=True
+        )
+        normed = [
+            self._operators.rms_norm(part.flatten(1), norm.flatten(), self._eps).view_as(part)
+            for part, norm in parts
+        ]
+        return torch.cat(normed, 1)
 
     def keys_values(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Map [rows, hidden size] to the keys and values that a skippable layer stores."""

@@ -4,19 +4,17 @@ that make it. Free of torch.
 
 from collections.abc import Iterable, Iterator, Mapping
 from math import prod
+from types import MappingProxyType
 from typing import NamedTuple
 
 from servetwin.engine.models.model_config import ModelConfig
 
+Order = tuple[int, ...]
+"""Where the rows of each group (a head) stand in the checkpoint.
 
-class Rotated(NamedTuple):
-    """Rows that come in groups, one for each head; the last ones turn with the position.
-
-    In a checkpoint the two rows of a pair stand together, in the engine in two halves.
-    """
-
-    group_rows: int
-    rope_rows: int
+There the rows of a pair that turns may be neighbours, and some may not turn; in the engine pairs
+are half of what is rotated apart.
+"""
 
 
 class Part(NamedTuple):
@@ -24,8 +22,8 @@ class Part(NamedTuple):
 
     name: str
     shape: tuple[int, ...]
-    rotated: Rotated | None = None
-    """Where its pairs have to be put apart."""
+    order: Order | None = None
+    """Of the rows of each group, where the engine has another."""
 
 
 Stack = tuple[Part, ...]
@@ -72,14 +70,20 @@ def layer_stacks(config: ModelConfig, layer: int, names: ExpertNames = PLAIN) ->
     if config.has_experts(layer):
         feed_forward = _experts(config, f"{place}.{names.room}", names)
     else:
-        feed_forward = _network(
-            f"{place}.mlp", hidden, config.ffn_size, kinds=("weight", "bias")[: 1 + config.ffn_bias]
+        kinds = ("weight", "bias")[: 1 + config.ffn_bias]
+        feed_forward = _network(f"{place}.mlp", hidden, config.ffn_size, kinds=kinds)
+    if "gate_up" in config.fused:
+        feed_forward["gate_up"] = _stack(
+            f"{place}.mlp", {"gate_up_proj": 2 * config.ffn_size}, hidden
         )
+    norms = config.norms
     return {
-        "attention_norm": _stack(place, {"input_layernorm": hidden}),
+        **_norm(place, "attention_norm", norms.before_attention, hidden),
         **attention(config, layer, f"{place}.self_attn"),
-        "ffn_norm": _stack(place, {"post_attention_layernorm": hidden}),
+        **_norm(place, "attention_after_norm", norms.after_attention, hidden),
+        **_norm(place, "ffn_norm", norms.before_ffn, hidden),
         **feed_forward,
+        **_norm(place, "ffn_after_norm", norms.after_ffn, hidden),
     }
 
 
@@ -97,11 +101,37 @@ def parameters(config: ModelConfig) -> int:
 
 
 def _stack(
-    place: str, rows: Mapping[str, int], inputs: int | None = None, kind: str = "weight"
+    place: str,
+    rows: Mapping[str, int],
+    inputs: int | None = None,
+    kind: str = "weight",
+    orders: Mapping[str, Order] = MappingProxyType({}),
 ) -> Stack:
     """Return tensors with the given ``rows``; vectors without ``inputs``."""
     tail = () if inputs is None else (inputs,)
-    return tuple(Part(f"{place}.{name}.{kind}", (size, *tail)) for name, size in rows.items())
+    return tuple(
+        Part(f"{place}.{name}.{kind}", (size, *tail), orders.get(name))
+        for name, size in rows.items()
+    )
+
+
+def _norm(place: str, name: str, stored: str | None, size: int) -> Stacks:
+    return {} if stored is None else {name: _stack(place, {stored: size})}
+
+
+def _head_order(config: ModelConfig) -> Order | None:
+    """Return where the elements of a head stand; None where the engine has them as they are."""
+    width, turning = config.head_dim, config.rotary_dim
+    if turning == width and not config.neighbour_pairs:
+        return None
+    turned, still = range(turning), range(turning, width)
+    middle = turning // 2
+    firsts, seconds = (
+        (turned[::2], turned[1::2])
+        if config.neighbour_pairs
+        else (turned[:middle], turned[middle:])
+    )
+    return (*firsts, *still[: len(still) // 2], *seconds, *still[len(still) // 2 :])
 
 
 def _attention(config: ModelConfig, layer: int, place: str) -> Stacks:
@@ -113,18 +143,23 @@ def _attention(config: ModelConfig, layer: int, place: str) -> Stacks:
     queries, shared = config.heads * width, config.kv_heads * width
     stores = config.stores(layer)
     rows = {"q_proj": queries} | ({"k_proj": shared, "v_proj": shared} if stores else {})
+    if "qkv" in config.fused:
+        rows = {"qkv_proj": sum(rows.values())}
+    order = _head_order(config)
+    orders = dict.fromkeys(("q_proj", "k_proj", "q_norm", "k_norm"), order) if order else {}
     stacks = {
-        "qkv": _stack(place, rows, hidden),
+        "qkv": _stack(place, rows, hidden, orders=orders),
         "attention_out": _stack(place, {"o_proj": hidden}, queries),
     }
     if config.qkv_bias:
-        stacks["qkv_bias"] = _stack(place, rows, kind="bias")
+        stacks["qkv_bias"] = _stack(place, rows, kind="bias", orders=orders)
     if config.attention_out_bias:
         stacks["attention_out_bias"] = _stack(place, {"o_proj": hidden}, kind="bias")
+    normed = (queries, shared) if config.whole_qk_norm else (width, width)
     if config.qk_norm:
-        stacks["query_norm"] = _stack(place, {"q_norm": width})
+        stacks["query_norm"] = _stack(place, {"q_norm": normed[0]}, orders=orders)
     if config.qk_norm and stores:
-        stacks["key_norm"] = _stack(place, {"k_norm": width})
+        stacks["key_norm"] = _stack(place, {"k_norm": normed[1]}, orders=orders)
     return stacks
 
 
@@ -139,8 +174,9 @@ def _latent_attention(config: ModelConfig, layer: int, place: str) -> Stacks:
     rank, query = latent.query_rank, "q_b_proj" if latent.query_rank else "q_proj"
 
     def rotated(name: str, rows: int, inputs: int, group_rows: int) -> Stack:
-        turn = Rotated(group_rows, latent.rope_dim)
-        return (Part(f"{place}.{name}.weight", (rows, inputs), turn),)
+        still = group_rows - latent.rope_dim
+        order = (*range(still), *range(still, group_rows, 2), *range(still + 1, group_rows, 2))
+        return (Part(f"{place}.{name}.weight", (rows, inputs), order),)
 
     stacks = {
         "query": rotated(query, queries, rank or hidden, config.head_dim),
@@ -169,8 +205,10 @@ def _experts(config: ModelConfig, place: str, names: ExpertNames) -> Stacks:
         bias = _stack(place, {"gate": experts.experts}, kind="e_score_correction_bias")
         stacks[CHOICE_BIAS] = bias
     if experts.shared_size:
-        shared = f"{place}.shared_experts"
+        shared = f"{place}.shared_expert{'' if experts.shared_gate else 's'}"
         stacks |= _network(shared, hidden, experts.shared_size, prefix="shared.")
+    if experts.shared_gate:
+        stacks["shared_gate"] = _stack(place, {"shared_expert_gate": 1}, hidden)
     return stacks
 
 

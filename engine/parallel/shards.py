@@ -31,6 +31,10 @@ def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
                 f"tensor_parallel: {ways} ranks do not divide the {name} {size} of model "
                 f"{config.name}; use a divisor of it"
             )
+    if config.whole_qk_norm:
+        raise EngineError(
+            f"tensor_parallel: model {config.name} norms all heads together; use 1 rank"
+        )
     if config.kv_sharing > 1:
         raise EngineError(
             f"tensor_parallel: layers of model {config.name} share keys and values, which are not "

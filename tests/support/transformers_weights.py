@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.tensor_layout import Rotated, layer_stacks
+from servetwin.engine.models.tensor_layout import Order, layer_stacks
 from servetwin.engine.models.weights import LayerWeights, Weights
 
 
@@ -34,20 +34,17 @@ def _layer(config: ModelConfig, index: int, layer: LayerWeights) -> dict[str, Te
     for name, stack in layer_stacks(config, index).items():
         rows = layer[name].split_with_sizes([part.shape[0] for part in stack])
         for part, own in zip(stack, rows, strict=True):
-            turned = _interleaved(own, part.rotated) if part.rotated else own
+            turned = _as_stored(own, part.order) if part.order else own
             state[part.name.removeprefix(place)] = turned
     return _with_stacked_experts(layer, state)
 
 
-def _interleaved(rows: Tensor, rotated: Rotated) -> Tensor:
-    """Rows of which each pair stands together, not in two halves."""
-    groups = rows.view(-1, rotated.group_rows, rows.shape[1])
-    plain, halves = groups.split_with_sizes(
-        [rotated.group_rows - rotated.rope_rows, rotated.rope_rows], 1
-    )
-    heads, count, size = halves.shape
-    pairs = halves.reshape(heads, 2, count // 2, size).transpose(1, 2).flatten(1, 2)
-    return torch.cat((plain, pairs), 1).flatten(0, 1)
+def _as_stored(rows: Tensor, order: Order) -> Tensor:
+    """Rows in the order that the checkpoint has."""
+    groups = rows.view(-1, len(order), *rows.shape[1:])
+    stored = torch.empty_like(groups)
+    stored[:, list(order)] = groups
+    return stored.view_as(rows)
 
 
 def _with_stacked_experts(layer: LayerWeights, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -138,8 +138,8 @@ SUPPORTED = "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCau
     ("changes", "message"),
     [
         (
-            of("Gemma3"),
-            f"architectures Gemma3ForCausalLM is not supported: the engine has {SUPPORTED}",
+            of("Gemma2"),
+            f"architectures Gemma2ForCausalLM is not supported: the engine has {SUPPORTED}",
         ),
         ({"architectures": ["LlamaForSequenceClassification"]}, "architectures LlamaForSeq"),
         ({"architectures": None, "model_type": "gpt2"}, "architectures gpt2 is not supported"),
