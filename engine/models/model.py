@@ -146,5 +146,6 @@ class _Layer:
     def skip(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [rows, kv heads, head dim] of rows that skip the layer."""
         assert isinstance(self._attention, SelfAttention)
+        assert self._attention_norm is not None
         normed = self._operators.rms_norm(x, self._attention_norm, self._eps)
         return self._attention.keys_values(normed, cos, sin)
