@@ -38,6 +38,8 @@ INTERPRETED = {
     "policies/presets.py": "is read once",
     "policies/protocols.py": "holds interfaces, which plug-ins are compared with",
     "policies/registry.py": "is called once",
+    "policies/routers/router.py": "holds an interface, which plug-ins are compared with",
+    "policies/scheduler_proxy.py": "hands on whatever it is asked",
     "policies/step_record.py": "is a row of a file, read by its fields",
     "sim/core/environment.py": "derives from SimPy's classes",
 }

@@ -164,7 +164,7 @@ def main() -> None:
         if is_out_of_memory(error):  # an import may find none either
             sys.stderr.write("servetwin: out of memory; take a part of the input, or more memory\n")
             sys.exit(1)
-        from servetwin.workloads.plugins import plugin_error
+        from servetwin.workloads.plugin_guard import plugin_error
 
         problem = plugin_error(error)
         if problem is not None:

@@ -232,28 +232,6 @@ class Batch:
             starts += start
         return decodes, context, growing, prefills, rows, pairs, starts
 
-    def decode_contexts(self) -> tuple[int, ...]:
-        """Return the positions that each decode attends to, its own too; growing ones first."""
-        members: list[int] = []
-        if self.lockstep is not None and not self.drafted:
-            members = [seq.computed_tokens + 1 for seq in self.lockstep]
-        prefills = self.one_row_prefills
-        ones = [e for e in self.chunks if e.rows == 1 and not (e.tokens and prefills)]
-        ones.sort(key=lambda entry: -entry.tokens)
-        return (*members, *(entry.start + 1 for entry in ones))
-
-    def longest_context(self) -> int:
-        """Return the most positions that a growing decode attends to, its own too; 0 for none."""
-        group, longest = self.lockstep, 0
-        if group is not None and group.size and not self.drafted:
-            longest = group.longest_tokens() + 1
-        if self.one_row_prefills:
-            return longest
-        for _, start, tokens, _, padding in self.chunks:
-            if tokens == 1 and not padding and start >= longest:
-                longest = start + 1
-        return longest
-
 
 def shape_of(entries: Iterable[tuple[int, int, int]]) -> BatchShape:
     """Return the shape of entries given as (first position, tokens, padding)."""

@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from servetwin.policies.config import PolicyConfig
-    from servetwin.policies.protocols import Router, Scheduler
+    from servetwin.policies.protocols import Scheduler
     from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+    from servetwin.policies.routers.router import Router
 
 
 def build_scheduler(config: "PolicyConfig", check: bool = False) -> "Scheduler":

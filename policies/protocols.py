@@ -1,13 +1,12 @@
 """The two interfaces between a server and its policies."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.sequence import Sequence
-from servetwin.workloads.request import Request
 
 Load = tuple[int, int, int]
 """(running sequences, waiting sequences, KV tokens that could be given out now)."""
@@ -198,41 +197,6 @@ class Scheduler(Protocol):
     @property
     def dropped(self) -> list[tuple[Sequence, Refusal]]:
         """Sequences that were given up while they waited; the reader empties the list."""
-
-
-class Router(Protocol):
-    """Sends requests to replicas. Built as ``MyRouter(loads, config, rng)``."""
-
-    def choose(self, request: Request, now_s: float) -> int:
-        """Return the place of the replica that gets the request, from 0 to ``len(loads) - 1``.
-
-        ``request.output_tokens`` is what the client declared, not what will come.
-        """
-
-
-class SchedulerProxy:
-    """Hands every call on to the scheduler inside; a subclass changes some of them."""
-
-    memory: KVMemory
-    dropped: list[tuple[Sequence, Refusal]]
-    add: Callable[[Sequence], Refusal | None]
-    abort: Callable[[str], Sequence | None]
-    schedule: Callable[[float], Batch | None]
-    complete: Callable[..., list[Sequence]]
-    repeatable_steps: Callable[[Batch], int]
-    changes_batch: Callable[[Sequence], bool]
-    wake_s: Callable[[], float | None]
-    load: Callable[[], Load]
-    holders: Callable[[], list[Sequence]]
-    waiting: Callable[[], Iterable[Sequence]]
-
-    def __init__(self, inner: Scheduler) -> None:
-        self._inner = inner
-        self.memory = inner.memory
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what the scheduler inside has."""
-        return getattr(self._inner, name)
 
 
 class WaitingQueue(Protocol):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from servetwin.workloads.plugins import Registry
 
 if TYPE_CHECKING:
-    from servetwin.policies.protocols import KVMemory, Router, Scheduler, WaitingQueue
+    from servetwin.policies.protocols import KVMemory, Scheduler, WaitingQueue
+    from servetwin.policies.routers.router import Router
 
 TABLES: dict[str, dict[str, Any]] = json.loads(
     resources.files("servetwin.policies").joinpath("registry.json").read_text("utf-8")
@@ -21,7 +22,7 @@ MEMORIES: "Registry[KVMemory]" = Registry(
     "kv", "KV memory", "servetwin.policies.protocols:KVMemory", "config", TABLES["memories"],
 )  # fmt: skip
 ROUTERS: "Registry[Router]" = Registry(
-    "router", "router", "servetwin.policies.protocols:Router", "loads, config, rng",
+    "router", "router", "servetwin.policies.routers.router:Router", "loads, config, rng",
     TABLES["routers"],
 )  # fmt: skip
 EVICTION_ORDERS: Registry[Any] = Registry(

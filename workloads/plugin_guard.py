@@ -302,3 +302,22 @@ def _types(hint: Any) -> tuple[type, ...]:
 def _short(value: object) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def plugin_error(error: BaseException) -> ServetwinError | None:
+    """Return the error to print for an exception: itself, or that of a plug-in's file in which it
+    was raised; None where it is neither."""
+    if isinstance(error, ServetwinError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return None
+    files = {
+        module.__file__
+        for name, module in list(sys.modules.items())
+        if name.startswith("servetwin_plugin_")
+    }
+    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
+        if (file := frame.f_code.co_filename) in files:
+            source = PluginSource("plug-in", Path(file), frame.f_code.co_qualname)
+            return source.failure("()", error)
+    return None

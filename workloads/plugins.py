@@ -189,26 +189,3 @@ def plugin_name(plugin: object) -> str:
     """Return the class of a plug-in for a message, with its file where it has one of its own."""
     source = getattr(type(plugin), "__plugin__", None)
     return f"{source.path}: {source.name}" if source else type(plugin).__name__
-
-
-def plugin_error(error: BaseException) -> ServetwinError | None:
-    """Return the error to print for an exception: itself, or that of a plug-in's file in which it
-    was raised; None where it is neither."""
-    from traceback import walk_tb
-
-    from servetwin.workloads.plugin_guard import PluginSource
-
-    if isinstance(error, ServetwinError):
-        return error
-    if isinstance(error, KeyboardInterrupt):
-        return None
-    files = {
-        module.__file__
-        for name, module in list(sys.modules.items())
-        if name.startswith("servetwin_plugin_")
-    }
-    for frame, _ in reversed(list(walk_tb(error.__traceback__))):
-        if (file := frame.f_code.co_filename) in files:
-            source = PluginSource("plug-in", Path(file), frame.f_code.co_qualname)
-            return source.failure("()", error)
-    return None

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, make_dataclass
 from operator import attrgetter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from servetwin.workloads.block_ids import Ids
+if TYPE_CHECKING:
+    from servetwin.workloads.block_ids import Ids
 
 Message = Mapping[str, Any]
 """A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts."""
@@ -35,7 +36,7 @@ class Request:
     arrival_s: float
     prompt_tokens: int
     output_tokens: int
-    prefix_block_ids: Ids = ()
+    prefix_block_ids: "Ids" = ()
     block_tokens: int | None = None
     session_id: str | None = None
     parent_ids: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ class Request:
     """The declared or predicted length; schedulers by length read this, never the true one."""
     ttft_slo_s: float | None = None
     """When the first token is due, after the arrival."""
-    answer_block_ids: Ids = ()
+    answer_block_ids: "Ids" = ()
     status: RequestStatus = "ok"
     modal: Mapping[str, int] | None = None
     source_line: int | None = None

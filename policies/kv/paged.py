@@ -143,9 +143,7 @@ class PagedKV(BlockPool):
 
     def release(self, seq: Sequence) -> None:
         """Give back every block; the sequence does not decode any more."""
-        held = -(-seq.base_computed_tokens // self.block_tokens)
-        if held < seq.held.blocks:
-            held = seq.held.blocks
+        held = self._held(seq)
         seq.held.blocks = 0
         if self._host is not None:
             self._host.settle(seq)
@@ -180,12 +178,6 @@ class PagedKV(BlockPool):
                     seq.blocks += run.blocks[len(seq.blocks) - run.start :]
         self._number(seq, needed)
         return seq.blocks
-
-    def free_tokens(self) -> int:
-        """Return the tokens that could be given out now, cached prefixes included."""
-        if self._index is None:
-            return self._free * self.block_tokens
-        return (self._free + self._index.idle_blocks) * self.block_tokens
 
     def forget_idle(self) -> None:
         """Forget every cached block that no sequence holds: one of them was never computed."""

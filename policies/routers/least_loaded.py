@@ -8,6 +8,8 @@ from math import isqrt
 from servetwin.policies.routers.replica_loads import ReplicaLoads
 
 _NARROWEST = 64
+_BEFORE_ALL_S = float("-inf")
+"""When no report of loads is due."""
 
 
 class LoadTable:
@@ -65,18 +67,15 @@ class LeastLoaded:
     def __init__(self, loads: ReplicaLoads, read: ReadLoads) -> None:
         self._loads, self._read = loads, read
         self._count = len(loads)
-        self._groups: list[_SpeedGroup] = []
         self._group_of: list[tuple[LoadTable, int]] = []
         """The table of each place, and the index there."""
-        self._changed: set[int] = set()
+        self._changed = loads.changed_places()
+        self._groups = self._by_speed(read(_BEFORE_ALL_S))
         self._next = 0
 
     def choose(self, now_s: float, own: int) -> int:
         """Return the place whose load plus ``own``, divided by its speed, is least."""
         loads = self._read(now_s)
-        if not self._groups:
-            self._changed = self._loads.changed_places()
-            self._group_by_speed(loads)
         for place in self._changed:
             table, index = self._group_of[place]
             table.change(index, loads[place])
@@ -96,16 +95,16 @@ class LeastLoaded:
         places = [group.next_least(turn) for group in tied]
         return min(places, key=lambda place: (place - turn) % self._count)
 
-    def _group_by_speed(self, loads: Listed[int]) -> None:
+    def _by_speed(self, loads: Listed[int]) -> "list[_SpeedGroup]":
         by_speed: dict[float, list[int]] = {}
         for place, speed in enumerate(self._loads.speeds):
             by_speed.setdefault(speed, []).append(place)
         groups = {speed: _SpeedGroup(speed, places, loads) for speed, places in by_speed.items()}
-        self._groups = list(groups.values())
         numbers = dict.fromkeys(by_speed, 0)
         for speed in self._loads.speeds:
             self._group_of.append((groups[speed].table, numbers[speed]))
             numbers[speed] += 1
+        return list(groups.values())
 
 
 class _SpeedGroup:
@@ -130,20 +129,16 @@ class LoadRange:
     """The lowest and the highest load."""
 
     def __init__(self, loads: ReplicaLoads, read: ReadLoads) -> None:
-        self._loads, self._read = loads, read
-        self._tables: tuple[LoadTable, LoadTable] | None = None
-        """Of the loads, and of the loads below 0."""
-        self._changed: set[int] = set()
+        self._read = read
+        self._changed = loads.changed_places()
+        begun = read(_BEFORE_ALL_S)
+        self._low, self._high = LoadTable(begun), LoadTable(-load for load in begun)
 
     def at(self, now_s: float) -> tuple[int, int]:
         """Return the lowest and the highest load, as last reported."""
         loads = self._read(now_s)
-        if self._tables is None:
-            self._changed = self._loads.changed_places()
-            self._tables = LoadTable(loads), LoadTable(-load for load in loads)
-        low, high = self._tables
         for place in self._changed:
-            low.change(place, loads[place])
-            high.change(place, -loads[place])
+            self._low.change(place, loads[place])
+            self._high.change(place, -loads[place])
         self._changed.clear()
-        return low.least(), -high.least()
+        return self._low.least(), -self._high.least()

@@ -11,9 +11,9 @@ from struct import Struct
 
 import numpy as np
 
-from servetwin.policies.protocols import Router as Router
 from servetwin.policies.routers.least_loaded import LeastLoaded
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.router import Router
 from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.request import Request
 

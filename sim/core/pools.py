@@ -9,8 +9,9 @@ from typing import Literal
 
 from servetwin.policies.block_keys import BlockKeys, PrefixKeys
 from servetwin.policies.config import PolicyConfig, require
-from servetwin.policies.protocols import KVMemory, Load, Refusal, Router
+from servetwin.policies.protocols import KVMemory, Load, Refusal
 from servetwin.policies.routers.replica_loads import ReplicaLoads
+from servetwin.policies.routers.router import Router
 from servetwin.policies.routers.routing import is_blind
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.environment import NEVER

@@ -16,7 +16,8 @@ from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.drafted_decodes import DraftedDecodes
-from servetwin.policies.protocols import Scheduler, SchedulerProxy
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
 from servetwin.policies.sequence import Keys, Sequence
 from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.core.simulate import simulate

@@ -13,7 +13,8 @@ import numpy as np
 
 from servetwin.policies.batch import Batch, BatchShape
 from servetwin.policies.build import build_scheduler
-from servetwin.policies.protocols import Scheduler, SchedulerProxy
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
 from servetwin.policies.step_record import StepRecord, gaps_s
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate

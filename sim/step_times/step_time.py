@@ -76,7 +76,7 @@ _HALF_RANGE = 1 << 62
 def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
     """Return the function that gives the shape of a batch, with all that a model wants to know."""
     if getattr(model, "wants_contexts", False):
-        return lambda batch: batch.shape()._replace(decode_contexts=batch.decode_contexts())
+        return shape_with_contexts
     if getattr(model, "wants_longest", False):
         return _shape_with_longest
     return Batch.shape
@@ -84,7 +84,36 @@ def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
 
 def _shape_with_longest(batch: Batch) -> BatchShape:
     # a third of the cost of _replace
-    return tuple.__new__(BatchShape, (*batch.shape()[:-1], batch.longest_context()))
+    return tuple.__new__(BatchShape, (*batch.shape()[:-1], longest_context(batch)))
+
+
+def shape_with_contexts(batch: Batch) -> BatchShape:
+    """Return the shape of a batch with the context of each decode."""
+    return batch.shape()._replace(decode_contexts=decode_contexts(batch))
+
+
+def decode_contexts(batch: Batch) -> tuple[int, ...]:
+    """Return the positions that each decode attends to, its own too; growing ones first."""
+    members: list[int] = []
+    if batch.lockstep is not None and not batch.drafted:
+        members = [seq.computed_tokens + 1 for seq in batch.lockstep]
+    prefills = batch.one_row_prefills
+    ones = [e for e in batch.chunks if e.rows == 1 and not (e.tokens and prefills)]
+    ones.sort(key=lambda entry: -entry.tokens)
+    return (*members, *(entry.start + 1 for entry in ones))
+
+
+def longest_context(batch: Batch) -> int:
+    """Return the most positions that a growing decode attends to, its own too; 0 for none."""
+    group, longest = batch.lockstep, 0
+    if group is not None and group.size and not batch.drafted:
+        longest = group.longest_tokens() + 1
+    if batch.one_row_prefills:
+        return longest
+    for _, start, tokens, _, padding in batch.chunks:
+        if tokens == 1 and not padding and start >= longest:
+            longest = start + 1
+    return longest
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -90,7 +90,7 @@ KINDS = {
     "reader": Kind(
         READERS,
         lambda name: (*REPLAY, "--reader", name),
-        "from servetwin.workloads import Request, Trace\n"
+        "from servetwin import Request, Trace\n"
         "class Mine:\n    def recognises(self, row):\n        return True\n"
         "    def read(self, rows):\n        return Trace((Request('a', 0.0, 3, 2),), 'mine')\n",
         "class Mine:\n    def recognises(self, row):\n        return True\n",

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence, shape_of
 from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.lockstep import Lockstep
+from servetwin.sim.step_times.step_time import decode_contexts, longest_context
 from tests.support.scheduler_steps import sequence
 
 
@@ -22,7 +23,7 @@ def test_a_batch_of_decodes_attends_to_its_contexts_and_the_new_positions() -> N
     batch = Batch((), decodes(5, 9))
     batch.swapped_tokens = 3
     assert batch.shape() == BatchShape(2, 6 + 10, 2, (), 3, 0, ())
-    assert batch.decode_contexts() == (6, 10)
+    assert decode_contexts(batch) == (6, 10)
     assert len(batch) == 2
 
 
@@ -39,7 +40,7 @@ def test_chunks_of_one_row_are_decodes_and_padding_counts_as_rows() -> None:
     shape = batch.shape()
     assert shape == BatchShape(3, 6 + 9 + 4, 2, ((0, 6),), 0, 0, ())
     assert (shape.sequences, shape.rows) == (4, 9)
-    assert batch.decode_contexts() == (6, 4, 9)
+    assert decode_contexts(batch) == (6, 4, 9)
     assert len(batch) == 4
     assert [entry.rows for entry in batch.entries] == [1, 1, 1, 6]
 
@@ -67,8 +68,8 @@ def test_a_row_of_a_prompt_may_be_a_prefill_chunk_but_a_dead_row_is_none() -> No
     batch = Batch(rows, decodes(5))
     batch.one_row_prefills = True
     assert batch.shape() == BatchShape(2, 6 + 9, 1, ((3, 1),))
-    assert batch.decode_contexts() == (6, 9)
-    assert batch.longest_context() == 6
+    assert decode_contexts(batch) == (6, 9)
+    assert longest_context(batch) == 6
 
 
 @given(
@@ -119,4 +120,4 @@ def test_verified_drafts_count_as_decodes_with_all_their_rows() -> None:
         (30, 3, True),
         (4, 6, True),
     ]
-    assert (batch.decode_contexts(), batch.longest_context()) == ((), 0)
+    assert (decode_contexts(batch), longest_context(batch)) == ((), 0)

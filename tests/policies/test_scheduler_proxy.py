@@ -2,7 +2,8 @@
 
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import Scheduler, SchedulerProxy
+from servetwin.policies.protocols import Scheduler
+from servetwin.policies.scheduler_proxy import SchedulerProxy
 from tests.support.scheduler_steps import sequence
 
 

@@ -27,6 +27,7 @@ from servetwin.sim.step_times.step_time import (
     FloatArray,
     Remembered,
     StepTime,
+    shape_with_contexts,
     to_units,
 )
 
@@ -161,7 +162,7 @@ class ContextStepTime(RunPieces):
     def pass_units(self, batch: Batch, steps: int) -> list[int]:
         """Return the units of each of the next passes of a batch with ``drafted`` decodes."""
         if batch.beside_drafts().decode_sequences:  # a prompt of one row
-            shape = batch.shape()._replace(decode_contexts=batch.decode_contexts())
+            shape = shape_with_contexts(batch)
             alone: list[int] = self._units(shape, 1).tolist()
             return alone
         return [
@@ -174,7 +175,7 @@ class ContextStepTime(RunPieces):
         group, shape = batch.lockstep, batch.shape()
         decodes = 0 if group is None or batch.drafted else group.size
         if shape.decode_sequences != decodes or self._is_dilated:
-            shape = shape._replace(decode_contexts=batch.decode_contexts())
+            shape = shape_with_contexts(batch)
             return [(units, 0, 1) for units in self._units(shape, steps).tolist()]
         units, pieces, done = self._apart(shape), [], 0
         while done < steps:

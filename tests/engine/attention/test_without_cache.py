@@ -16,6 +16,7 @@ from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import TokenState, token_state
 from servetwin.policies.batch import Batch, BatchShape, ScheduledSequence
 from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.step_time import decode_contexts
 from tests.support.effort import examples
 from tests.support.engine_oracle import CONFIG, NEW_TOKENS, PROMPTS, ask_transformers, draw_weights
 from tests.support.moved_keys import SMALL, plain_tokens, random_requests, serve
@@ -86,7 +87,7 @@ def test_a_step_computes_the_rows_that_the_simulator_foresees() -> None:
     assert step.sampled_rows == [6, 11]
     assert step.decodes == 0
     shape: BatchShape = Batch(entries).shape()
-    contexts = Batch(entries).decode_contexts()
+    contexts = decode_contexts(Batch(entries))
     rows = [*contexts, *(start + rows for start, rows in shape.prefill_chunks)]
     assert sorted(rows) == sorted(e.rows for e in step.entries)
 

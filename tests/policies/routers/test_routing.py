@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 
 from servetwin.policies.build import build_router
-from servetwin.policies.protocols import Router
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.policies.routers.router import Router
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
 from tests.support.call_counts import calls_of

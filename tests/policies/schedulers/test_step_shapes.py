@@ -8,6 +8,7 @@ from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import Refusal
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence
+from servetwin.sim.step_times.step_time import decode_contexts, longest_context
 from tests.support.scheduler_steps import added, line, scheduler_of, sequence, step, steps
 
 
@@ -52,8 +53,8 @@ def test_the_last_row_of_a_prompt_is_timed_as_a_decode_or_as_a_chunk(
     assert batch is not None
     assert line(batch) == "a@2+1 b@4+1"
     assert batch.shape() == shape
-    assert len(batch.decode_contexts()) == shape.decode_sequences
-    assert batch.longest_context() == (5 if kind == "decode" else 3)
+    assert len(decode_contexts(batch)) == shape.decode_sequences
+    assert longest_context(batch) == (5 if kind == "decode" else 3)
 
 
 @pytest.mark.parametrize("index", ["blocks", "radix"])

@@ -24,7 +24,13 @@ from servetwin.sim.step_times.roofline.step_time import (
     UncachedStepTime,
     roofline_step_time,
 )
-from servetwin.sim.step_times.step_time import FloatArray, NoiseSample, StepNoise, StepTime
+from servetwin.sim.step_times.step_time import (
+    FloatArray,
+    NoiseSample,
+    StepNoise,
+    StepTime,
+    shape_with_contexts,
+)
 from servetwin.workloads.request import Request
 from tests.support.checked import CheckedScheduler
 from tests.support.effort import examples
@@ -170,7 +176,7 @@ def test_pieces_of_a_run_are_its_single_steps(name: str) -> None:
         seq.base_computed_tokens, seq.base_generated_tokens = computed, 1
         group.join(seq)
     batch = Batch((), group)
-    shape = batch.shape()._replace(decode_contexts=batch.decode_contexts())
+    shape = shape_with_contexts(batch)
     pieces = model.run_pieces(batch, 50)
     units = [first + slope * j for first, slope, steps in pieces for j in range(steps)]
     assert [unit * 2.0**-56 for unit in units] == model.seconds(shape, 50).tolist()
