@@ -315,9 +315,7 @@ def test_a_class_stands_for_its_name() -> None:
     assert isinstance(scheduler.memory, Counted)
     classes = {"batching": ContinuousBatching}
     assert PolicyConfig(**classes).batching == "continuous"
-    with pytest.raises(
-        PolicyError, match=r"kv: 3 is not possible; it must be a name, path\.py:Class"
-    ):
+    with pytest.raises(PolicyError, match=r"kv: 3 is not .*; it must be a name, path\.py:Class"):
         replace(PolicyConfig(), **dict[str, Any](kv=3))
     with pytest.raises(PluginError, match=r"batching: .*: int"):
         build_scheduler(replace(PolicyConfig(), **dict[str, Any](batching=int)))

@@ -11,14 +11,8 @@ from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHE
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.workloads.errors import PluginError, PolicyError, TraceError
 from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings, plain_arrivals
-from servetwin.workloads.plugin_guard import members
-from servetwin.workloads.plugins import (
-    Registry,
-    names_a_file,
-    plugin_error,
-    plugin_name,
-    split_settings,
-)
+from servetwin.workloads.plugin_guard import members, plugin_error
+from servetwin.workloads.plugins import Registry, names_a_file, plugin_name, split_settings
 from servetwin.workloads.readers.registry import READERS
 
 REGISTRIES: dict[str, Registry[Any]] = {

@@ -1,6 +1,6 @@
 """Contiguous memory: how long a region is, what it wastes, and when there is none."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import settings
@@ -178,6 +178,9 @@ def test_external_fragmentation_is_real() -> None:
 class ContiguousMachine(RuleBasedStateMachine):
     """Regions of random length come and go in 100 tokens."""
 
+    checked: ClassVar[int] = 0
+    """How often the laws were checked."""
+
     def __init__(self) -> None:
         super().__init__()
         config = PolicyConfig(
@@ -207,11 +210,13 @@ class ContiguousMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_laws_hold(self) -> None:
+        type(self).checked += 1
         self.memory.check(self.held)
 
 
 def test_contiguous_regions() -> None:
     run_state_machine_as_test(ContiguousMachine, settings=STATEFUL)
+    assert ContiguousMachine.checked > 0
 
 
 def test_a_watermark_may_be_lifted_for_a_request_that_would_run_alone() -> None:

@@ -1,5 +1,7 @@
 """Paged memory as a state machine: nothing leaks or overlaps, whatever the order of calls."""
 
+from typing import ClassVar
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +27,9 @@ class PagedMachine(RuleBasedStateMachine):
     """Sequences of three prompt families come, are computed in chunks, decode together and go."""
 
     config = PolicyConfig(kv_tokens=96, block_tokens=4, prefix_cache=True)
+
+    checked: ClassVar[int] = 0
+    """How often the laws were checked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,6 +106,7 @@ class PagedMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_laws_hold(self) -> None:
+        type(self).checked += 1
         held = [*self.prefilling, *self.decodes]
         for seq in self.decodes:
             self.memory.table(seq, seq.computed_tokens)
@@ -124,7 +130,9 @@ def paged_machine(prefix_index: PrefixIndexName, eviction: str) -> type[PagedMac
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])
 @pytest.mark.parametrize("prefix_index", ["radix", "blocks"])
 def test_paged_blocks(prefix_index: PrefixIndexName, eviction: str) -> None:
-    run_state_machine_as_test(paged_machine(prefix_index, eviction), settings=STATEFUL)
+    machine = paged_machine(prefix_index, eviction)
+    run_state_machine_as_test(machine, settings=STATEFUL)
+    assert machine.checked > 0
 
 
 @pytest.mark.parametrize("eviction", ["lru", "lfu", "fifo"])

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from functools import partial
+from typing import ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -81,6 +82,9 @@ def name_of(seq: Sequence, place: int) -> Name:
 class Twins(RuleBasedStateMachine):
     """Every call goes to both; prompts of two families come, share, part, go and come back."""
 
+    checked: ClassVar[int] = 0
+    """How often the laws were checked."""
+
     def __init__(self) -> None:
         super().__init__()
         self.runs, self.flat = BlockRuns("lru", block_tokens=1), FlatBlocks()
@@ -154,6 +158,7 @@ class Twins(RuleBasedStateMachine):
 
     @invariant()
     def the_same_blocks_are_held_and_idle(self) -> None:
+        type(self).checked += 1
         assert self.runs.idle_blocks == len(self.flat.idle)
         assert self.runs.held_blocks == sum(n > 0 for n in self.flat.holders.values())
         for seq in self.seqs:
@@ -165,6 +170,7 @@ class Twins(RuleBasedStateMachine):
 
 def test_the_flat_list_and_the_runs_agree() -> None:
     run_state_machine_as_test(Twins, settings=settings(stateful_step_count=60))
+    assert Twins.checked > 0
 
 
 def test_a_copy_is_found_when_the_first_one_is_gone() -> None:

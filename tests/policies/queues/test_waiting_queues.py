@@ -3,7 +3,7 @@
 from bisect import insort
 from math import inf, nan
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -75,6 +75,9 @@ class Twins(RuleBasedStateMachine):
 
     order: QueueOrder = "fcfs"
 
+    checked: ClassVar[int] = 0
+    """How often the laws were checked."""
+
     def __init__(self) -> None:
         super().__init__()
         memory = PagedKV(PolicyConfig(kv_tokens=400, block_tokens=4, prefix_cache=True))
@@ -138,6 +141,7 @@ class Twins(RuleBasedStateMachine):
 
     @invariant()
     def both_are_alike(self) -> None:
+        type(self).checked += 1
         fast, slow = self.queues
         assert fast.size == slow.size
         assert fast.head() is slow.head()
@@ -151,6 +155,7 @@ SETTINGS = settings(max_examples=examples(50), stateful_step_count=60)
 def test_every_order_decides_as_a_plain_list(order: QueueOrder) -> None:
     machine: Any = type(f"Twins_{order}", (Twins,), {"order": order})
     run_state_machine_as_test(machine, settings=SETTINGS)
+    assert machine.checked > 0
 
 
 @pytest.mark.parametrize("order", ORDERS)
