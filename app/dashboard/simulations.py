@@ -66,7 +66,7 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
     """
     require_all_offered(file)
     digest, trace = given(file.workload.source)
-    text = _without_slo(file)
+    text = file.model_copy(update={"slo": Limits()}).model_dump_json()
     simulated = _simulated.get((text, digest), lambda: _simulate(text, trace), end_if_stale)
     return SimulatedScenario(file, digest, *simulated, simulated[-1].summary(file.slo.slo()))
 
@@ -74,11 +74,6 @@ def simulate(file: ScenarioFile) -> SimulatedScenario:
 def simulate_or_stop(file: ScenarioFile) -> SimulatedScenario:
     """Return ``simulate(file)``; where the scenario cannot run, show why and end the page."""
     return or_stop(lambda: simulate(file))
-
-
-def requests_of(file: ScenarioFile) -> Trace:
-    """Return the requests of a scenario; raises ``ServetwinError`` where its trace is not here."""
-    return _requests(file.workload, file.seed, given(file.workload.source)[1])
 
 
 def replications(outcome: SimulatedScenario) -> Generator[int, None, None]:
@@ -162,7 +157,3 @@ def _key(outcome: SimulatedScenario) -> tuple[str, str]:
     """Return what the replications depend on: the limits of the SLO, but not its percentile."""
     slo = outcome.file.slo.model_copy(update={"percentile": Limits().percentile})
     return outcome.file.model_copy(update={"slo": slo}).model_dump_json(), outcome.digest
-
-
-def _without_slo(file: ScenarioFile) -> str:
-    return file.model_copy(update={"slo": Limits()}).model_dump_json()

@@ -48,13 +48,18 @@ def print_plan(
         "rate_per_s": trace.rate_per_s, "slo": {**asdict(limits), "attainment": attainment},
         "plans": [asdict(row) for row in answer.rows], "prices": LISTED["about"],
     }  # fmt: skip
-    print_result(options.as_json, record, [*plan_lines(answer), *written])
+    lines = plan_lines(answer, "" if options.price else "US$ ")
+    print_result(options.as_json, record, [*lines, *written])
 
 
-def plan_lines(answer: Plan) -> list[str]:
-    """Return the answer in a sentence, the rows, their commands, and what they rest on."""
+def plan_lines(answer: Plan, currency: str = "") -> list[str]:
+    """Return the answer in a sentence, the rows, their commands, and what they rest on.
+
+    ``currency`` stands before the price.
+    """
     best, rows = answer.rows[0], [row for row in answer.rows if not row.problem]
-    cost = "price unknown" if best.cost_per_h is None else f"{best.cost_per_h:,.2f} per hour"
+    price = best.cost_per_h
+    cost = "price unknown" if price is None else f"{currency}{price:,.2f} per hour"
     load = f"{target_words(answer.target)} for {answer.requests:,} requests"
     load += f" at {answer.rate_per_s:.4g}/s" if not answer.lanes else f" in {answer.lanes} lanes"
     first = f"{answer.model} on {best.gpus:,} x {best.gpu}, {cost}: {load}"

@@ -54,7 +54,7 @@ def test_the_commands_lead_to_a_number_of_gpus(
     assert [line.startswith(known) for line, known in zip(installing, INSTALLS, strict=True)] == [
         True, True,
     ]  # fmt: skip
-    assert run(answering, clone).startswith("llama-3.1-8b on 1 x l40s, 0.79 per hour: ")
+    assert run(answering, clone).startswith("llama-3.1-8b on 1 x l40s, US$ 0.79 per hour: ")
 
 
 def test_the_readme_has_the_way_of_the_browser() -> None:

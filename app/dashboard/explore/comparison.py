@@ -24,21 +24,18 @@ POLICIES_KEY = "compared"
 """The control that names the policies, in the session and in the link."""
 OWN_LABEL = "this scenario"
 _MOST_POLICIES = 4
-_LABELS = (
+LABELS = (
     "static+contiguous", "continuous+contiguous", "continuous+paged", "prefill-first+paged",
     "chunked+paged", "chunked+paged+prefix",
+    *PRESETS,
 )  # fmt: skip
-
-
-def policy_labels() -> list[str]:
-    """Return the labels to choose from; any other label of ``replay compare`` can be typed."""
-    return [*_LABELS, *PRESETS]
+"""The labels to choose from; any other label of ``replay compare`` can be typed."""
 
 
 def chosen(scenario: ScenarioFile, place: Any = st) -> dict[str, ScenarioFile]:
     """Draw the choice of other policies, for all pages; return the scenario under each that is
     valid, and show what is wrong with the others."""
-    options = {"options": policy_labels(), "max_selections": _MOST_POLICIES}
+    options = {"options": LABELS, "max_selections": _MOST_POLICIES}
     files = {}
     for label in control(POLICIES_KEY, [], place, **options):
         with problems_shown():

@@ -80,7 +80,7 @@ def plan_on(one: GpuQuestion) -> PlannedDeployment:
             options=one.options,
         )  # fmt: skip
     except (ServetwinError, ArithmeticError) as error:
-        return PlannedDeployment(*one.options.gpu, str(error))
+        return PlannedDeployment(one.options.gpu[0], str(error))
     return planned.rows[0]
 
 

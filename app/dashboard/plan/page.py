@@ -17,6 +17,7 @@ from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.load_grid import finished_points, load_job
 from servetwin.app.dashboard.plan import cheapest_gpus, frontier, question
 from servetwin.app.dashboard.plan.search_job import Query, Search, run_search
+from servetwin.app.dashboard.scenario.allowed_choices import offered
 from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
 from servetwin.app.dashboard.scenario.uploads import given, packed, result_keys
@@ -77,7 +78,7 @@ def page() -> None:
 
 def _number(load: ScenarioFile, query: Query, place: DeltaGenerator) -> None:
     """Draw how many there are of the servers that are chosen, as it is found."""
-    names = question.server_names()
+    names = [question.OWN_SERVER, *offered()["profile"]]
     servers = control("plan_servers", [question.OWN_SERVER], place, options=names)
     with st.expander("Policies and prices"):
         policies = comparison.chosen(load)

@@ -9,7 +9,7 @@ from servetwin.app.dashboard.explore.comparison import OWN_LABEL, scenario_under
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.jobs.job import Job
 from servetwin.app.dashboard.plan.search_job import Impossible, Query, Search
-from servetwin.app.dashboard.scenario.allowed_choices import offered, require_all_offered
+from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.scenario.answers import Answer, What, best, of_capacity, of_counts, of_problem
 from servetwin.app.scenario.files.scenario_file import GENERATED, ScenarioError, ScenarioFile
 from servetwin.app.scenario.options.deployment import Deployment
@@ -50,11 +50,6 @@ def load_words(file: ScenarioFile) -> str:
     rate = file.workload.rate_per_s
     of = "these requests" if file.workload.source == GENERATED else "this trace"
     return of if rate is None else f"{of} at {rate:g} per second"
-
-
-def server_names() -> list[str]:
-    """Return the servers to choose from: the one at the side, and profiles."""
-    return [OWN_SERVER, *offered()["profile"]]
 
 
 def candidates(

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 
 from servetwin.app.dashboard.explore.comparison import (
+    LABELS,
     figures_table,
     gains_sentence,
     links_to_why,
-    policy_labels,
     request_gains,
     scenario_under,
 )
@@ -92,7 +92,7 @@ def test_gains_are_by_request_and_of_those_that_finished_twice() -> None:
 
 
 def test_every_offered_side_can_be() -> None:
-    for label in policy_labels():
+    for label in LABELS:
         scenario_under(ScenarioFile(), label).settled()
     assert scenario_under(ScenarioFile(), "") == ScenarioFile()
 

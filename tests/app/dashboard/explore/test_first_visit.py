@@ -2,14 +2,14 @@
 
 import pytest
 
-from servetwin.app.dashboard.explore.comparison import POLICIES_KEY, policy_labels, scenario_under
+from servetwin.app.dashboard.explore.comparison import LABELS, POLICIES_KEY, scenario_under
 from servetwin.app.dashboard.explore.page import BATCHING, BUTTON
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from tests.support.dashboard_app import Browser, expect
 
 
 def test_the_example_differs_in_the_batching_alone() -> None:
-    assert set(BATCHING) <= set(policy_labels())
+    assert set(BATCHING) <= set(LABELS)
     before, after = (scenario_under(ScenarioFile(), label).settled() for label in BATCHING)
     differing = {
         name: value
