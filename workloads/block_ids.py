@@ -7,7 +7,7 @@ turn costs what it adds, however long its prompt is.
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Union, overload
 
 Ids = Union[tuple[int, ...], "BlockIds"]
@@ -101,33 +101,62 @@ class BlockIds(Sequence[int]):
         return [each + self._shift for each in ids] if self._shift else ids
 
 
-def known_blocks(ids: Sequence[int], known: Container[int]) -> int:
-    """Return how many leading ids are known; ids are chained, so none is behind the first that is
-    not.
+class Prefixes:
+    """The prompts so far, each by the first of its ids that those before it have not.
+
+    Ids are chained, so prompts with equal ids at a place are equal up to it. A session costs one
+    entry, however long its prompts grow, and two more where another parts from it.
     """
-    plain = ids.plain() if isinstance(ids, BlockIds) else ids
-    return bisect_left(plain, True, key=lambda each: each not in known)
+
+    def __init__(self) -> None:
+        self.prompts: dict[int, Ids] = {}
+
+    def find(self, ids: Ids) -> tuple[int, Ids, int]:
+        """Return how many leading ids are known, a prompt with them, and the key of a longer one.
+
+        ``prompts`` has it under this key if it is to be known.
+        """
+        place, size = 0, len(ids)
+        prompt: Ids = ()
+        key = ids[0] if size else 0
+        while place < size and (longer := self.prompts.get(first := ids[place])) is not None:
+            key, prompt = first, longer
+            place = max(place + 1, _parting(prompt, ids, place))
+            if place < min(size, len(prompt)):
+                self.prompts[prompt[place]] = prompt
+                prompt = self.prompts[key] = prompt[:place]
+        return place, prompt, key
+
+
+def _parting(prompt: Ids, ids: Ids, place: int) -> int:
+    """Return the first place at which two prompts differ, which are equal at ``place``."""
+    end = min(len(prompt), len(ids))
+    if prompt[end - 1] == ids[end - 1]:
+        return end
+    places = range(place + 1, end)
+    return bisect_left(places, True, key=lambda each: prompt[each] != ids[each]) + place + 1
 
 
 class Chains:
     """The chains of a trace: finds the one that a prompt is the beginning of, or goes on with."""
 
     def __init__(self) -> None:
-        self._chains: dict[int, array[int]] = {}
-        """By id, the chain that had it first."""
+        self._prefixes = Prefixes()
 
-    def of(self, ids: Sequence[int]) -> Ids:
+    def of(self, ids: Iterable[int]) -> Ids:
         """Return the ids of a prompt on a chain; as a tuple where one has more than 64 bits."""
         try:
-            given = array("q", ids)
+            given = BlockIds.of(ids)
         except OverflowError:
             return tuple(ids)
-        known = known_blocks(given, self._chains)
-        chain = self._chains[given[known - 1]] if known else array("q")
-        if chain[:known] != given[:known]:  # ids that are not chained
-            known, chain = 0, array("q")
-        whole = BlockIds(chain, known) + given[known:]
-        self._chains.update(dict.fromkeys(given[known:], whole.chain))
+        known, prompt, key = self._prefixes.find(given)
+        whole = given
+        if isinstance(prompt, BlockIds):
+            begun = BlockIds(prompt.chain, known)
+            if begun == given[:known]:  # else they are not chained
+                whole = begun + given.chain[known:]
+        if known < len(given):
+            self._prefixes.prompts[key] = whole
         return whole
 
 

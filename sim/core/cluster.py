@@ -87,11 +87,12 @@ def simulate_cluster(
             env.run()
         if run_ahead is not None:
             run_ahead.finish()
-            recorder.pauses.sort(key=itemgetter(1))  # by time
+        recorder.pauses.sort(key=itemgetter(1))  # by time
 
     return _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
 
 
+@no_garbage_collection()
 def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run:
     """Add the tasks of requests that follow others, and the figures of lanes."""
     if source is not None:
@@ -101,6 +102,7 @@ def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run
     return finished
 
 
+@no_garbage_collection()
 def _source(requests: Iterable[Request], pools: Listed[Pool], fail_fast: bool) -> Source | None:
     """Return what says which requests follow others; None where none does."""
     if isinstance(requests, Trace) and requests.lanes is not None:

@@ -19,11 +19,18 @@ NEVER = 1 << 200
 class Environment(simpy.Environment):
     """Time is an integer number of ticks."""
 
+    tick = 0
+    """How far the simulation has come: a server goes on past ``now`` up to the next event."""
+
     if TYPE_CHECKING:  # SimPy's own types allow fractions
 
         @property
         def now(self) -> int:
-            """Return the current tick."""
+            """Return the tick of the present event."""
+
+    def next_tick(self) -> int:
+        """Return the tick of the next event."""
+        return min(self.peek(), NEVER)  # type: ignore[return-value]  # without one it is inf
 
 
 class _Unscheduled(simpy.Environment):

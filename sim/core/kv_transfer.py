@@ -100,7 +100,7 @@ class PrefillDecode:
             listener(seq, refusal)
 
     def _transfer(self, place: int, request: Request, row: int) -> None:
-        now = self.env.now
+        now = self.env.tick
         begin = max(now, self._free_ticks[place])
         sent = begin + to_ticks(request.prompt_tokens * self.link.token_s)
         self._free_ticks[place] = sent

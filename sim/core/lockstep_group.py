@@ -113,7 +113,8 @@ class LockstepGroup:
 
     def _on_alarm(self, alarm: Event) -> None:
         if alarm is self._alarm:  # else it was replaced
-            self._go_on(self._ranks[0].env.now, 0)
+            self._ranks[0].env.tick = self._due
+            self._go_on(self._due, 0)
 
     def _go_on(self, now: int, horizon: int) -> None:
         """End the run and decide, again and again until an event can come in between."""

@@ -159,7 +159,7 @@ class RoutedReplicas:
 
         Raises ``PolicyError`` if there is no such replica.
         """
-        now = self.env.now
+        now = self.env.tick
         self.receive_at(now, now, request, row, enter)
 
     def receive_at(

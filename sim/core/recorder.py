@@ -182,7 +182,7 @@ class Recorder:
 
     def steps_frame(self) -> pd.DataFrame:
         """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""
-        table = np.frombuffer(bytes(self.steps), dtype=STEP_ROW)
+        table = np.frombuffer(self.steps, dtype=STEP_ROW)
         frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
         if self.keep_usage:  # in the order of beginnings, which is that of ends on each replica
             usage = np.array(self._usage, int).reshape(-1, 1 + len(USAGE_COLUMNS))

@@ -83,12 +83,11 @@ class Replica:
         while self.due < tick:
             self._go_on(self.due, tick)
 
-    def submit(self, seq: Sequence) -> Refusal | None:
-        """Add a sequence; decide now if idle, at the next step boundary if it changes the batch."""
-        return self.submit_at(seq, self.env.now)
-
     def submit_at(self, seq: Sequence, now: int) -> Refusal | None:
-        """Submit at ``now``, up to which the replica is simulated."""
+        """Add a sequence at ``now``, up to which the replica is simulated.
+
+        Decide now if idle, at the next step boundary if it changes the batch.
+        """
         self._wakes_in_vain = 0
         refusal = self.scheduler.add(seq)
         if refusal is None:
@@ -110,14 +109,17 @@ class Replica:
 
     def _on_alarm(self, alarm: Event) -> None:
         if alarm is self._alarm:  # else it was replaced
-            self._go_on(self.env.now, 0)
+            self._go_on(self.due, 0)
 
     def _go_on(self, now: int, horizon: int) -> None:
         """End the planned run and decide, again and again until an event can come in between."""
         scheduler, clock, plan, steps = (
             self.scheduler, self._clock, self._plan, self._planned_steps,
         )  # fmt: skip
+        is_bound = self.on_demand or self._keeps_more
         while True:
+            if not self.on_demand:
+                self.env.tick = now
             now_s = now * SECONDS_PER_TICK
             if plan is not None:
                 self._end(plan, steps, now_s)
@@ -134,7 +136,7 @@ class Replica:
             plan = (batch, totals, now, now_s, scheduler.load())
             if self._keeps_more:
                 self._note(plan, end - now)
-            if end >= horizon:
+            if end >= horizon and (is_bound or end >= self.env.next_tick()):
                 self._plan, self._planned_steps = plan, steps
                 self._decide_at(end)
                 return

@@ -28,11 +28,11 @@ class TickQueue(Generic[T]):
 
     def soon(self, tick: int) -> int:
         """Return ``tick``, or the next tick if that is not later than now."""
-        return max(tick, self._env.now + 1)
+        return max(tick, self._env.tick + 1)
 
     def post(self, tick: int, rank: int, item: T) -> None:
         """Deliver ``item`` at ``tick`` (now, if that is past); items of a tick differ in rank."""
-        tick = max(tick, self._env.now)
+        tick = max(tick, self._env.tick)
         heappush(self._due, (tick, rank, item))
         if tick < self._alarm_tick:
             self._set_alarm(tick)
@@ -47,7 +47,8 @@ class TickQueue(Generic[T]):
     def _ring(self, event: Event) -> None:
         if event is not self._alarm:
             return
-        now, due = self._env.now, self._due
+        now, due = self._alarm_tick, self._due
+        self._env.tick = now
         while due and due[0][0] <= now:
             self._deliver(heappop(due)[2])
         self._alarm_tick = NEVER

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from servetwin.workloads.block_ids import known_blocks
+from servetwin.workloads.block_ids import Prefixes
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
@@ -55,12 +55,14 @@ def endless_hits(requests: Iterable[Request], *, cached_answers: bool = True) ->
 
     With ``cached_answers`` it has the answers that a later prompt repeats, too.
     """
-    known, hits = set[int](), []
+    prefixes, hits = Prefixes(), list[int]()
     for request in requests:
         ids = request.prefix_block_ids
-        blocks = known_blocks(ids, known)
-        hits.append(min(blocks * (request.block_tokens or 0), request.prompt_tokens))
-        known.update(ids[blocks:], request.answer_block_ids if cached_answers else ())
+        whole = ids + request.answer_block_ids if cached_answers else ids
+        known, _, key = prefixes.find(whole)
+        if known < len(whole):
+            prefixes.prompts[key] = whole
+        hits.append(min(min(known, len(ids)) * (request.block_tokens or 0), request.prompt_tokens))
     return hits
 
 
