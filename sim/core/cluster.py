@@ -106,7 +106,8 @@ def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run
 def _source(requests: Iterable[Request], pools: Listed[Pool], fail_fast: bool) -> Source | None:
     """Return what says which requests follow others; None where none does."""
     if isinstance(requests, Trace) and requests.lanes is not None:
-        ranks, longest = count(), min(pool.policies.max_model_len for pool in pools)
+        each = (pool.policies for pool in pools)
+        ranks, longest = count(), min(min(one.max_model_len, one.kv_tokens) for one in each)
         return LaneSource(
             requests, lambda request: (next(ranks), request),
             context_tokens=longest, fail_fast=fail_fast,

@@ -16,6 +16,10 @@ from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report.load_notes import prompt_cache
 from servetwin.loadtest.run.client import LoadOptions, run_load_test
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import Refusal, Scheduler
+from servetwin.policies.registry import MEMORIES
+from servetwin.policies.schedulers.continuous import ContinuousBatching
+from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.records.metrics import SLO, duration
@@ -28,18 +32,32 @@ from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 
 CONTEXT = 4096
-"""Of the scripted server, and of the simulated one."""
-FAILING: dict[str, Any] = {"prompt_tokens": 3000, "output_tokens": 7}
+"""Of the scripted server, and what the memory of the simulated one holds."""
+FAILING: dict[str, Any] = {"output_tokens": 7}
 """Fits the context, and gets an error on both sides."""
 IDLE_S = 0.02
 RULES = LaneRules(2, idle_s=IDLE_S, first_from=0.4, first_to=0.6, duration_s=0.7)
 Side = Callable[[Trace], Run]
 
 
+class Moody(ContinuousBatching):
+    """Refuses the requests that are to fail."""
+
+    def add(self, seq: Sequence) -> Refusal | None:
+        if seq.max_tokens == FAILING["output_tokens"]:
+            return Refusal("queue_full", "it is to fail")
+        return super().add(seq)
+
+
+def moody(config: PolicyConfig) -> Scheduler:
+    return Moody(MEMORIES.build(config.kv, config), config)
+
+
 def simulated(trace: Trace) -> Run:
-    """A server of 5 ms steps that refuses what outgrows its context or its memory."""
-    policies = PolicyConfig(max_model_len=CONTEXT, kv_tokens=2048, prefix_cache=True)
-    return simulate_cluster(trace, [Pool(policies, LinearStepTime.of({"constant": 0.005}))])
+    """A server of 5 ms steps whose memory is shorter than the context of its model."""
+    policies = PolicyConfig(max_model_len=2 * CONTEXT, kv_tokens=CONTEXT, prefix_cache=True)
+    pool = Pool(policies, LinearStepTime.of({"constant": 0.005}))
+    return simulate_cluster(trace, [pool], build=moody)
 
 
 def live(trace: Trace, **options: Any) -> Run:
