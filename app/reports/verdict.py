@@ -24,6 +24,7 @@ from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import note_lines
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE
+from servetwin.app.verdict.lane_claims import LaneClaims
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.two_claims import STEPS, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
@@ -99,11 +100,13 @@ def as_json(verifications: Sequence[Verification]) -> str:
 
 
 def _level_lines(level: Level) -> list[str]:
-    sent = load_words(len(level.trace), level.trace.rate_per_s, len(level.measured), {})
+    sent = load_words(len(level.trace), level.trace.rate_per_s or None, len(level.measured), {})
+    lanes = level.claims.lanes
     return [
         "",
         *wrapped([f"at {_share(level)} of capacity: {sent}"]),
         *comparison_table(level.comparison.metrics),
+        *(_lane_claims_lines(lanes) if lanes else []),
         *_claims_lines(level.claims),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
         provenance_line(level.provenance),
@@ -137,6 +140,21 @@ def _claims_lines(claims: TwoClaims) -> list[str]:
         )
         lines += [f"  {line}" for line in wrapped([text], "  ", WIDTH - 2)]
     return lines
+
+
+def _lane_claims_lines(lanes: LaneClaims) -> list[str]:
+    """Return what both sides sent, whether in the same order, and what they found in the cache."""
+    line = (
+        f"lanes: {counted(lanes.tasks, 'whole task')} and {counted(lanes.requests, 'request')} on "
+        f"both sides, {lanes.moved:,} in another order, {lanes.early:,} sent before a parent had "
+        f"ended; {lanes.equal:,} found as many tokens in the cache"
+    )
+    rows = [
+        [f"{one:,.{digits}f}" for one, digits in zip(turns.values(), (0, 0, 1, 1), strict=True)]
+        for turns in lanes.by_turn
+    ]
+    heads = ["from turn", "requests", "cached tokens predicted", "measured"]
+    return [*wrapped([line]), *table_lines(heads, rows, ">>>>")]
 
 
 def _machine_line(claims: TwoClaims) -> str:

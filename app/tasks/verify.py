@@ -88,8 +88,9 @@ def verify_live(options: VerifyOptions) -> None:
     configs = [policies_named(label, base, "--policy") for label in labels]
     profile = load_profile(options.profile) if options.profile else None
     requests = replace(options.part, path=options.trace, seed=server.seed)
+    in_lanes = given(options.part, "lanes")
     if techniques:
-        others = {"--url": server.url, "--policy": options.policy[1:]}
+        others = {"--url": server.url, "--policy": options.policy[1:]} | in_lanes
         require_absent(others | given(options, "utilisation", "why"), OF_ONE_ENGINE)
         from servetwin.app.tasks.verify_techniques import finish_effects, techniques_task
 
@@ -98,6 +99,8 @@ def verify_live(options: VerifyOptions) -> None:
         with options.overwriting.claimed_if_asked(out) as claim:
             finish_effects(task.run(), claim.begin() if claim else None, server.json)
         return
+    if in_lanes:
+        require_absent(given(options, "utilisation"), "lanes are a load by themselves")
     _require_different_loads(options.utilisation)
     utilisations = options.utilisation or STEP_LOG_UTILISATIONS
     repeats = options.repeats or TESTS
@@ -121,7 +124,9 @@ def verify_recorded_run(options: VerifyOptions) -> None:
     """Judge a prediction by a recorded run."""
     server = options.server
     assert server.recorded
-    server.require_recorded_alone(given(options, "trace", "policy", "utilisation"))
+    server.require_recorded_alone(
+        given(options, "trace", "policy", "utilisation") | given(options.part, "lanes")
+    )
     servers = server.recorded_servers(options.profile)
     with options.overwriting.claimed_if_asked(options.out) as claim:
         recorded = recorded_run(server.recorded, options.part)

@@ -149,13 +149,13 @@ def compare(
         points = {m: value for m in METRICS if (value := figure(summary, m)) is not None}
         predicted = {metric: Interval(value, value, value) for metric, value in points.items()}
     runs = judgeable(measured)
-    figures = [run.summary() for run in runs]
+    figures, frames = [run.summary() for run in runs], [run.requests for run in runs]
     rows = [
         compare_metric(
             metric,
             predicted.get(metric),
             [figure(summary, metric) for summary in figures],
-            _within(metric, requests, runs),
+            [] if requests is None else [variance_within(metric, requests, one) for one in frames],
             limits.get(metric),
         )
         for metric in METRICS
@@ -165,20 +165,11 @@ def compare(
     return Comparison(tuple(rows), len(runs), doubts, set_aside, count_limited(runs))
 
 
-def _within(
-    metric: str, requests: pd.DataFrame | None, measured: Sequence[Run]
-) -> list[RelativeVariance]:
-    if requests is None:
-        return []
-    variances = (variance_within(metric, requests, run.requests) for run in measured)
-    return [one for one in variances if one is not None]
-
-
 def compare_metric(
     metric: str,
     predicted: Interval | None,
     repeats: Sequence[float | None],
-    within: Sequence[RelativeVariance],
+    within: Sequence[RelativeVariance | None],
     limit: float | None,
 ) -> MetricComparison:
     """Compare one metric with its figure in each load test (``compare``)."""
@@ -189,12 +180,35 @@ def compare_metric(
         noise = (max(values) - min(values)) / measured
     if predicted and measured:
         error = (predicted.value - measured) / measured
-        interval = error_interval(predicted.value, predicted.standard_error, values, within)
+        known = [one for one in within if one is not None]
+        interval = error_interval(predicted.value, predicted.standard_error, values, known)
         low, high = interval or (None, None)
     outcome = None if limit is None else outcome_of(predicted, low, high, limit)
     if outcome and (predicted is None) != (measured is None):
         outcome = "refuted"
     return MetricComparison(metric, predicted, measured, error, low, high, noise, limit, outcome)
+
+
+def compare_pairs(
+    metric: str,
+    pairs: Iterable[Sequence[float | None]],
+    within: Sequence[RelativeVariance | None],
+    limit: float | None,
+    unsure: float = 0.0,
+) -> MetricComparison:
+    """Compare a metric that each load test has predicted and measured, of its own.
+
+    ``unsure`` is the relative half width of the prediction (90 %).
+    """
+    known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
+    level = float(np.mean([ours for ours, _ in known])) if known else None
+    return compare_metric(
+        metric,
+        None if level is None else Interval(level, level / (1 + unsure), level * (1 + unsure)),
+        [theirs * (level or 0.0) / ours for ours, theirs in known],
+        within,
+        limit,
+    )
 
 
 def outcome_of(

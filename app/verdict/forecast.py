@@ -8,11 +8,12 @@ digest of itself: nothing that is measured later can change it unnoticed.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from servetwin.app.verdict.claims import METRICS
+from servetwin.app.verdict.lane_claims import TASK
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import saturation_interval
 from servetwin.sim.experiments.predict import Interval, predict
@@ -87,6 +88,7 @@ class Forecast:
             run.scenario = {
                 "trace": level.trace.source,
                 "notes": list(level.trace.notes),
+                "lanes": level.trace.lanes and asdict(level.trace.lanes),
                 "profile": str((folder / PROFILE).resolve()),
                 "policies": self.config.as_dict(),
                 "seed": self.seed,
@@ -123,15 +125,21 @@ def make_forecast(
     replications: int,
     seed: int = 0,
 ) -> Forecast:
-    """Predict ``trace`` at shares ``utilisations`` of the capacity that the profile predicts."""
+    """Predict ``trace`` at shares ``utilisations`` of the capacity that the profile predicts.
+
+    Lanes are a load by themselves: its share of the capacity is predicted.
+    """
     config = profile.policy_config()
-    capacity_per_s = saturation_interval(trace, config, profile, seed=seed)
+    capacity_per_s = saturation_interval(replace(trace, lanes=None), config, profile, seed=seed)
     levels = []
-    for utilisation in utilisations:
-        load = at_rate(trace, utilisation * capacity_per_s.value)
+    for share in [0.0] if trace.lanes else utilisations:
+        load = trace if trace.lanes else at_rate(trace, share * capacity_per_s.value)
         prediction = predict(load, config, profile, seed=seed, replications=replications)
-        intervals = {m: i for m in METRICS if (i := prediction.interval(m)) is not None}
-        levels.append(LevelForecast(utilisation, load, prediction.run, intervals))
+        metrics = [*METRICS, TASK] if trace.lanes else METRICS
+        intervals = {m: i for m in metrics if (i := prediction.interval(m)) is not None}
+        done_per_s = prediction.run.summary()["request_throughput_per_s"] or 0.0
+        share = share or done_per_s / capacity_per_s.value
+        levels.append(LevelForecast(share, load, prediction.run, intervals))
     return Forecast(profile, capacity_per_s, tuple(levels), seed, machine_facts())
 
 

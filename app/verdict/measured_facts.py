@@ -7,7 +7,7 @@ for. Simulating what was sent, and measuring from when it was sent, takes both o
 comparison: what is left is the error of the model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pandas as pd
@@ -18,6 +18,7 @@ from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.recorded_scenario import recorded_scenario
 from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.graphs.repeats import Repeats
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
@@ -126,10 +127,20 @@ def measured_facts(run: Run, trace: Trace, log: ServerLog | None = None) -> Meas
     Raises ``RunError`` where no request was answered.
     """
     answered = answered_rows(run)
-    ids = set(answered["request_id"])
-    requests = tuple(request for request in trace if request.request_id in ids)
-    facts = MeasuredFacts(run, requests)
+    facts = MeasuredFacts(run, tuple(_sent(trace, [*answered["request_id"]])))
     return facts if log is None else _with_log(facts, log)
+
+
+def _sent(trace: Trace, names: Sequence[str]) -> Iterator[Request]:
+    """Yield the requests of ``names``; lanes send those of a trace again, under other names."""
+    if not trace.lanes:
+        ids = set(names)
+        yield from (request for request in trace if request.request_id in ids)
+        return
+    by_id, repeats = {request.request_id: request for request in trace}, Repeats(trace)
+    for name in names:
+        base, _, number = name.rpartition("+")
+        yield by_id[name] if name in by_id else repeats.again(by_id[base], int(number))
 
 
 def _with_log(facts: MeasuredFacts, log: ServerLog) -> MeasuredFacts:

@@ -10,7 +10,7 @@ measured. The prediction holds if both do, and is refuted if either is.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, Literal, Self
@@ -22,7 +22,7 @@ from servetwin.app.verdict.claims import (
     METRICS,
     Comparison,
     MetricComparison,
-    compare_metric,
+    compare_pairs,
     count_limited,
     doubts_about,
     judgeable,
@@ -35,6 +35,7 @@ from servetwin.app.verdict.intervals import (
     ratio_interval,
     variance_within,
 )
+from servetwin.app.verdict.lane_claims import NO_TASK, TASK_LIMIT, LaneClaims
 from servetwin.app.verdict.measured_facts import MeasuredFacts, as_sent, measured_facts
 from servetwin.app.verdict.observed_steps import (
     BLOCK_S,
@@ -48,7 +49,7 @@ from servetwin.app.verdict.whole_forecast import WholeForecast
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.step_record import StepRecord, timed_steps
 from servetwin.sim.experiments.measured_parts import MeasuredParts, Pace, simulate_measured
-from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.experiments.predict import Interval, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import figure
 from servetwin.sim.records.run import Run, machine_facts
@@ -279,22 +280,12 @@ def compare_rest(
     summaries = [(test.predicted.summary(), test.measured.summary()) for test in tests]
     for metric in METRICS:
         pairs = [(figure(ours, metric), figure(theirs, metric)) for ours, theirs in summaries]
-        known = [(ours, theirs) for ours, theirs in pairs if ours and theirs]
-        level = float(np.mean([ours for ours, _ in known])) if known else None
-        width = 1 + unsure.get(metric.partition(".")[0], 0.0)
-        variances = (
+        variances = [
             variance_within(metric, test.predicted.requests, test.measured.requests)
             for test in tests
-        )
-        rows.append(
-            compare_metric(
-                metric,
-                None if level is None else Interval(level, level / width, level * width),
-                [theirs * (level or 0.0) / ours for ours, theirs in known],
-                [one for one in variances if one is not None],
-                limits.get(metric),
-            )
-        )
+        ]
+        width = unsure.get(metric.partition(".")[0], 0.0)
+        rows.append(compare_pairs(metric, pairs, variances, limits.get(metric), width))
     return rows
 
 
@@ -303,13 +294,14 @@ class TwoClaims:
     """Both claims over some load tests, and what is printed beside them.
 
     ``whole`` has the whole forecast by the name of a latency; ``elsewhere`` names the other machine
-    that the profile is of, if it is.
+    that the profile is of, if it is. ``lanes`` is there where these sent the requests.
     """
 
     comparison: Comparison
     steps: StepsInBeats
     whole: Mapping[str, WholeForecast]
     elsewhere: str | None = None
+    lanes: LaneClaims | None = None
 
     @classmethod
     def of(
@@ -341,10 +333,18 @@ class TwoClaims:
         elsewhere = None if processor in (None, machine_facts()["processor"]) else str(processor)
         rows = compare_steps(steps, limits.get(STEPS, STEP_LIMIT))
         slowness = steps.slowness / (1 - steps.lost)
+        error = rows[0].error or 0.0 if rows else 0.0
         whole = WholeForecast.of(facts, scenario, slowness, rows[0], seed) if rows else {}
         unsure = {name: one.unsure for name, one in whole.items() if steps.clock == "stamps"}
         rows += compare_rest(replayed, {} if elsewhere else limits, unsure)
         doubts = [*doubts_about(runs), *steps.doubts()]
+        lanes = None
+        if trace.lanes:
+            as_measured = Scenario(scenario.policies, profile.scaled(slowness / (1 + error)))
+            predicted = run_once(trace, as_measured, seed=seed)
+            lanes = LaneClaims.of(facts, predicted, None if elsewhere else TASK_LIMIT)
+            rows.append(lanes.task)
+            doubts += [] if lanes.tasks else [NO_TASK]
         if elsewhere and steps.clock != "beats":
             doubts.append(
                 f"the profile is of another machine ({elsewhere}), and only reference beats on "
@@ -352,7 +352,7 @@ class TwoClaims:
             )
         aside = len(measured) - len(runs)
         comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
-        return cls(comparison, steps, whole, elsewhere)
+        return cls(comparison, steps, whole, elsewhere, lanes)
 
     @property
     def refutable(self) -> float | None:
@@ -375,4 +375,5 @@ class TwoClaims:
             "clock": self.steps.clock,
             "told": self.steps.told,
             "whole_forecast": {name: one.as_dict() for name, one in self.whole.items()},
+            **({"lanes": asdict(self.lanes)} if self.lanes else {}),
         }

@@ -10,7 +10,7 @@ Load tests of one load: each paced by what the machine completes now, and kept a
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -32,6 +32,7 @@ from servetwin.sim.step_times.machine_speed import MachineSpeed
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.errors import EndedEarly, LoadTestError
 from servetwin.workloads.request import Request
+from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 
@@ -156,7 +157,7 @@ class Verifier:
     def _forecast(self) -> Forecast:
         plan, calibrator = self.plan, self.calibrator
         if self.profile is None:
-            calibrator.identify(plan.rounds, self.trace)
+            calibrator.identify(plan.rounds, replace(self.trace, lanes=None))
         profile = self.profile or calibrator.profile()
         if folder := self._folder(profile):
             for stale in folder.glob("at-*/measured-*"):
@@ -182,13 +183,8 @@ class Verifier:
         folder, measured = self._folder(forecast.profile), list[Run]()
         at = folder and folder / level.folder
         for number in range(1, plan.repeats + 1):
-            capacity_per_s = forecast.capacity_per_s.value * sender.speed(forecast.profile, trace)
-            sent = at_rate(trace, level.utilisation * capacity_per_s)
-            self.report_progress(
-                f"load test {number} of {plan.repeats} at {100 * level.utilisation:.0f} % of the "
-                f"present capacity: {len(sent)} requests at {sent.rate_per_s:.2f}/s, "
-                f"{sent.span_s:.0f} s"
-            )
+            sent, words = self._load(level, forecast, sender)
+            self.report_progress(f"load test {number} of {plan.repeats} {words}")
             run = sender.send(sent, level.folder, number, at)
             facts = measured_facts(run, sent, self.calibrator.server_log())
             run.records = [*(facts.steps or ())]
@@ -196,9 +192,23 @@ class Verifier:
             if at:
                 keep(at / f"measured-{number}", run.files, self.report_progress)
         claims = TwoClaims.of(measured, trace, forecast.profile, plan.limits, plan.seed)
-        sent = at_rate(trace, fmean(float(run.scenario["rate_per_s"]) for run in measured))
+        if not trace.lanes:
+            sent = at_rate(trace, fmean(float(run.scenario["rate_per_s"]) for run in measured))
         why = self._explain(level, measured, forecast) if plan.why else None
         return Level(level, sent, measured, claims, why)
+
+    def _load(
+        self, level: LevelForecast, forecast: Forecast, sender: LoadSender
+    ) -> tuple[Trace, str]:
+        """Return what is sent now, and words on it; lanes wait for the machine by themselves."""
+        if lanes := self.trace.lanes:
+            return self.trace, f"in {counted(lanes.lanes, 'lane')}, {lanes.duration_s:g} s"
+        capacity_per_s = forecast.capacity_per_s.value * sender.speed(forecast.profile, self.trace)
+        sent = at_rate(self.trace, level.utilisation * capacity_per_s)
+        return sent, (
+            f"at {100 * level.utilisation:.0f} % of the present capacity: {len(sent)} requests at "
+            f"{sent.rate_per_s:.2f}/s, {sent.span_s:.0f} s"
+        )
 
     def _explain(
         self, level: LevelForecast, measured: list[Run], forecast: Forecast
@@ -206,9 +216,8 @@ class Verifier:
         """Return competing hypotheses on the errors of the first load test."""
         self.report_progress(f"explaining the error at {100 * level.utilisation:.0f} %")
         run, seed = judgeable(measured)[0], self.plan.seed
-        sent = at_rate(self.trace, float(run.scenario["rate_per_s"]))
         scenario = Scenario(forecast.config, forecast.profile)
-        facts = measured_facts(run, sent, self.calibrator.server_log())
+        facts = measured_facts(run, self.trace, self.calibrator.server_log())
         return explain_error(scenario, facts, seed=seed)
 
     def _folder(self, profile: Profile) -> Path | None:

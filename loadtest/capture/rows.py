@@ -8,6 +8,7 @@ from typing import Any
 from servetwin.loadtest.capture.tunnel import Passing
 from servetwin.loadtest.stream.doubts import drop_doubted_usage
 from servetwin.loadtest.stream.token_events import TokenStream
+from servetwin.loadtest.stream.whole_answer import json_object
 from servetwin.workloads.anonymous import BLOCK_TOKENS, Anonymiser
 from servetwin.workloads.readers.prompt_fields import estimated_tokens
 
@@ -44,7 +45,7 @@ class Rows:
 
     def of(self, passing: Passing, stream: TokenStream, ended_ns: int) -> dict[str, Any]:
         """Return the fields of a row that have a value."""
-        body, sent_ns = _object(passing.body), passing.exchange.sent_ns or ended_ns
+        body, sent_ns = json_object(passing.body) or {}, passing.exchange.sent_ns or ended_ns
         said = {name.decode("latin-1").lower(): value for name, value in passing.fields}
         name = self._name(said, body, REQUEST)
         if name is None or name in self._ended_ns:
@@ -143,11 +144,3 @@ def _reasoning(stream: TokenStream) -> int | None:
     return (
         sum(n for n, thought in zip(stream.tokens, stream.thoughts, strict=True) if thought) or None
     )
-
-
-def _object(body: bytes | bytearray) -> dict[str, Any]:
-    try:
-        value = json.loads(bytes(body))
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

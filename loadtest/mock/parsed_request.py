@@ -1,9 +1,10 @@
 """A request for text, parsed from its JSON body."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from servetwin.loadtest.stream.whole_answer import json_object
 
 PromptField = Literal["prompt", "messages", "input"]
 """The field of a body that has its prompt: of completions, of a chat, of an embedding."""
@@ -75,11 +76,8 @@ def _model(fields: Mapping[str, object], models: Sequence[str]) -> str:
 
 
 def _fields(body: bytes) -> dict[str, object]:
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        fields = None
-    if not isinstance(fields, dict):
+    fields = json_object(body)
+    if fields is None:
         raise BadRequest(400, "the body is not a JSON object")
     return fields
 

@@ -6,7 +6,7 @@ It has one stamp, that of its last byte, and so neither a first token nor gaps b
 import json
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import httpx
 
@@ -86,14 +86,14 @@ class WholeAnswerReader:
     def _take_embedding(self, body: bytes) -> Failure | None:
         """Take the usage; a vector has thousands of figures, which are not parsed."""
         if usage := _USAGE.search(body):
-            self.stream.usage = _json_object(usage[1]) or {}
+            self.stream.usage = json_object(usage[1]) or {}
         if _VECTOR.search(body) and body.count(b"{") == body.count(b"}"):
             self.stream.finished = self.stream.done = True
             return None
         return self._take_text(body) or _without("embedding", body)
 
     def _take_text(self, body: bytes) -> Failure | None:
-        answer = _json_object(body)
+        answer = json_object(body)
         if answer is None:
             return Failure("broken_stream", f"not one JSON object; the body begins {_start(body)}")
         if answer.get("error") or answer.get("object") == "error":
@@ -121,7 +121,8 @@ def _start(body: bytes) -> str:
     return repr(hide_secrets(body.decode(errors="replace"), _START_CHARACTERS))
 
 
-def _json_object(body: bytes) -> dict[str, object] | None:
+def json_object(body: bytes | bytearray) -> dict[str, Any] | None:
+    """Return the JSON object that a body is; None where it is none."""
     try:
         answer = json.loads(body.removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError):

@@ -8,6 +8,8 @@ import pandas as pd
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.step_record import gaps_s
+from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
@@ -18,11 +20,15 @@ from tests.support.report_runs import pretended
 
 def stamped(trace: Trace, profile: Profile, policies: PolicyConfig | None = None) -> Run:
     """Load-test a server whose steps take what ``profile`` says, with its mean noise in each."""
-    scheduler = build_scheduler(policies or profile.policy_config())
+    config = policies or profile.policy_config()
+    scheduler = build_scheduler(config)
     fit = profile.step_time(scheduler.memory.layout)
     model = fit.scaled(float(np.mean(fit.noise))).model()
     recorder = Recorder(profile.api.model(), keep_records=True)
-    run = simulate(trace, scheduler, model, recorder=recorder, macro=False)
+    if trace.lanes:
+        run = simulate_cluster(trace, [Pool(config, model)], recorder=recorder, macro=False)
+    else:
+        run = simulate(trace, scheduler, model, recorder=recorder, macro=False)
     measured = pretended(run)
     stamps_s = token_stamps_s(run)
     ends_s = measured.requests["last_token_s"]
@@ -33,6 +39,10 @@ def stamped(trace: Trace, profile: Profile, policies: PolicyConfig | None = None
         ],
         dtype=object,
     )
+    if trace.lanes:
+        columns = ["task", "turn", "endless_cached_tokens", "warm_up", "lane", "task_s"]
+        rows = run.requests[[*columns, "cached_tokens"]]
+        measured.requests = measured.requests.assign(**rows)
     measured.scenario["rate_per_s"] = trace.rate_per_s
     return replace(measured, records=run.records)
 

@@ -16,6 +16,7 @@ FIRST_ID = 259
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="ascii").split())
 """Common words: one token each in most tokenizers."""
 
+_WORDS = np.array(WORDS, dtype=object)
 _UINT64 = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -42,7 +43,7 @@ def prompt_token_ids(
 def prompt_text(request: Request, salt: str = "") -> str:
     """Return ``prompt_tokens`` common words: for endpoints that take text but no token ids."""
     choices = _hashes(request, salt) % np.uint64(len(WORDS))
-    return " ".join(WORDS[choice] for choice in choices.tolist())
+    return " ".join(_WORDS[choices.astype(np.int64)].tolist())
 
 
 def _hashes(request: Request, salt: str) -> Hashes:

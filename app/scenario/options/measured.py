@@ -112,7 +112,7 @@ class VerifyOptions:
         PolicyOptions,
         FieldSubset("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS),
     ]
-    part: Annotated[TraceOptions, FieldSubset(*_PARTS_OF_A_TRACE)]
+    part: Annotated[TraceOptions, FieldSubset(*_PARTS_OF_A_TRACE, "lanes")]
     trace: Annotated[Path | None, Option()] = None
     """Trace to predict; default the bundled sample."""
     as_black_box: Annotated[
