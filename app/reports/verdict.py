@@ -230,11 +230,6 @@ def _interval(row: MetricComparison | None) -> str:
     return f"{100 * row.error_low:+.0f}..{100 * row.error_high:+.0f}"
 
 
-def recorded_as_json(verification: RecordedVerification) -> str:
-    """Return the verification as JSON."""
-    return json.dumps(verification.as_dict())
-
-
 def recorded_lines(verification: RecordedVerification) -> list[str]:
     """Return what served and what was recorded, a table of errors, and the verdict."""
     measured, policies = verification.measured.scenario, verification.scenario.policies

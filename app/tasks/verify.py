@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from servetwin.app.calibration.calibrator import Calibrator
+from servetwin.app.command import print_result
 from servetwin.app.reports.claims import LEGEND
 from servetwin.app.reports.progress import progress, report_progress, saved, saved_if_asked
 from servetwin.app.reports.run_words import outside_warning
 from servetwin.app.reports.verdict import (
     as_json,
     profile_lines,
-    recorded_as_json,
     recorded_lines,
     summary_table,
     verdict_lines,
@@ -138,7 +138,7 @@ def verify_recorded_run(options: VerifyOptions) -> None:
         with saved_if_asked(verification, claim.begin() if claim else None) as place:
             place_lines = [f"run folder: {place}"] if place else []
             lines = [*recorded_lines(verification), *place_lines]
-            typer.echo(recorded_as_json(verification) if server.json else "\n".join(lines))
+            print_result(server.json, verification.as_dict(), lines)
         exit_with([verification.outcome])
 
 

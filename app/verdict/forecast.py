@@ -114,7 +114,7 @@ class Forecast:
             ],
             "files": {name: _sha256(data) for name, data in written.items() if data is not None},
         }
-        return {**record, "digest": _digest(record)}
+        return {**record, "digest": _sha256(json.dumps(record, sort_keys=True).encode())}
 
 
 def make_forecast(
@@ -141,10 +141,6 @@ def make_forecast(
         share = share or done_per_s / capacity_per_s.value
         levels.append(LevelForecast(share, load, prediction.run, intervals))
     return Forecast(profile, capacity_per_s, tuple(levels), seed, machine_facts())
-
-
-def _digest(record: Mapping[str, Any]) -> str:
-    return _sha256(json.dumps(record, sort_keys=True).encode())
 
 
 def _sha256(data: bytes) -> str:

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Mapping
-from math import isfinite
+from math import isnan
 from pathlib import Path
 
 from servetwin.workloads.errors import LoadTestError, did_you_mean
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import key_values, number_in
 
 _OWN = {
     "model": "--model",
@@ -70,11 +70,9 @@ def parse_sampling(text: str) -> dict[str, float]:
             hint = did_you_mean(name, SAMPLING)
             raise LoadTestError(f"--sampling: unknown {name!r}; {hint}; others: --extra-body")
         kind = SAMPLING[name]
-        try:
-            sampling[name] = kind(value)
-        except ValueError:
-            sampling[name] = float("nan")
-        if not isfinite(sampling[name]):
+        number = number_in(value)
+        if isnan(number) or (kind is int and not number.is_integer()):
             noun = "a whole number" if kind is int else "a number"
             raise LoadTestError(f"--sampling: {name}={value}: not {noun}")
+        sampling[name] = kind(number)
     return sampling

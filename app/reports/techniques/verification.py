@@ -26,13 +26,15 @@ def effect_lines(verification: EffectVerification) -> list[str]:
         if efficiency
         else [f"it changes policies alone: the step times are those of the calibration ({origin})"]
     )
+    effects = verification.effects
+    rows = ((METRICS[one.comparison.metric], *effect_cells(one)) for one in effects)
     return [
         "",
         f"{verification.sides.name}: {verification.sides.technique.formula}",
         *rests,
         f"{len(verification.without)} pairs of load tests; change with the technique, "
         f"{CONFIDENCE:.0%} intervals",
-        *table_lines(_HEADS, map(_effect_row, verification.effects), "<>><", indent="  "),
+        *table_lines(_HEADS, rows, "<>><", indent="  "),
         f"verdict: {verification.outcome.replace('refuted', 'REFUTED')}",
     ]
 
@@ -68,10 +70,6 @@ def effect_cells(effect: MetricEffect) -> tuple[str, str, str, str, str]:
         _word(effect.is_inside, "yes", "no", "-"),
         (row.outcome or "-").replace("refuted", "REFUTED"),
     )
-
-
-def _effect_row(effect: MetricEffect) -> tuple[str, ...]:
-    return METRICS[effect.comparison.metric], *effect_cells(effect)
 
 
 def _change(ratio: float, interval: tuple[float, float] | None) -> str:

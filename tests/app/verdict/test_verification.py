@@ -69,7 +69,9 @@ def test_an_engine_that_is_not_the_profile_is_refuted(
     calibrator: FakeCalibrator, machine: FakeMachine, slowness: float, outcome: str
 ) -> None:
     machine.slowness = lambda number: slowness
-    assert verified(calibrator).outcome == outcome
+    found = verified(calibrator)
+    assert found.outcome == outcome
+    assert found.as_dict()["holds"] is (outcome == "holds")
 
 
 def test_a_load_is_a_share_of_what_the_machine_completes_now(

@@ -7,17 +7,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator
+from servetwin.app.calibration.black_box.calibration import BlackBoxCalibrator, bursts
 from servetwin.app.calibration.black_box.experiments import (
+    SMALL_PROMPT,
     at_once,
     most_held,
     roundest,
     waited_for_others,
 )
 from servetwin.app.calibration.black_box.identified_limits import IdentifiedLimits
-from servetwin.app.calibration.black_box.sender import Allowance, Burst
+from servetwin.app.calibration.black_box.sender import Allowance, Burst, BurstRequest, BurstSender
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
@@ -273,6 +275,18 @@ def test_ctrl_c_before_anything_is_learned_is_reported() -> None:
     send.troubles = {1: GONE}
     with pytest.raises(EndedEarly, match="does not answer a first request"):
         calibrator(send).identify(2)
+
+
+def test_a_round_has_full_batches_of_short_and_of_long_prompts() -> None:
+    """Half of the context, where there is time for a batch of them."""
+    send = SimulatedSender(BASE, TRUTH)
+    sender = BurstSender(send, Allowance(400.0, 400), np.random.default_rng(0), send.clock)
+    sender.send([BurstRequest(SMALL_PROMPT, 8)])
+    limits = IdentifiedLimits(longest=2048, identified={"max_seqs": 16})
+    full = [burst for burst in bursts(sender, limits) if len(burst) == 16]
+    longest = [max(request.prompt_tokens for request in burst) for burst in full]
+    assert (longest[0] <= SMALL_PROMPT, longest[-1] > 512) == (True, True)
+    assert longest[-1] <= 1024
 
 
 def test_a_busy_server_is_waited_for_as_it_asks() -> None:
