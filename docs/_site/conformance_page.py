@@ -68,7 +68,7 @@ _SGLANG_DIFFERS = [
 def conformance_page() -> str:
     """Return the page as Markdown."""
     versions: dict[str, dict[str, Any]] = json.loads(KEPT.read_text())
-    return "\n".join(
+    return "\n\n".join(
         [_INTRODUCTION, *[_version(*item) for item in versions.items()], _SGLANG, _sglang()]
     )
 
