@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.loadtest.report.load_notes import hint, load_warnings
+from servetwin.loadtest.report.load_notes import delivered_line, hint, load_warnings
 
 HINTS: list[tuple[dict[str, str], str | None]] = [
     ({"no_token": "no event with text; the body begins '<!doctype html>'"}, "web page"),
@@ -65,3 +65,8 @@ TABLE: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_warnings(name: str) -> None:
     delivered, lines = TABLE[name]
     assert list(load_warnings(delivered)) == lines
+
+
+@pytest.mark.parametrize(("processes", "named"), [(1, False), (2, True)])
+def test_several_processes_are_named(processes: int, named: bool) -> None:
+    assert (f"{processes} processes" in delivered_line({"processes": processes})) is named

@@ -13,7 +13,12 @@ from typer.models import ArgumentInfo, OptionInfo
 from typer.testing import CliRunner
 
 from servetwin.app.cli import app
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import (
+    FieldSubset,
+    OptionError,
+    require_absent,
+    takes_options,
+)
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 
 OTHER_MEANING = {
@@ -143,3 +148,10 @@ def test_the_panel_of_a_group_heads_its_options() -> None:
     assert "Size" in shown
     assert shown.index("Size") < shown.index("--width")
     assert "--unset" not in shown
+
+
+def test_the_first_option_that_has_a_value_is_named() -> None:
+    require_absent({"--url": None, "--technique": ()}, "not here")
+    for value in ("x", 0, ("x",)):
+        with pytest.raises(OptionError, match=r"^--policy: not here$"):
+            require_absent({"--url": None, "--policy": value, "--why": True}, "not here")
