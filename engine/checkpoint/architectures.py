@@ -20,6 +20,7 @@ from servetwin.workloads.program.package import shipped_json
 
 ARCHITECTURES: dict[str, dict[str, Any]] = shipped_json("engine/checkpoint/architectures.json")
 CONFIG_FILE = "config.json"
+_ENDING = "ForCausalLM"
 _MOST_LAYERS = 10_000
 _MOST_EXPERTS = 4_096
 """The names of their tensors are listed before any is looked for."""
@@ -50,14 +51,14 @@ def _architecture(config: JsonObject) -> Mapping[str, Any]:
     named = config.get("architectures")
     if isinstance(named, list) and len(named) == 1 and str(named[0]) in ARCHITECTURES:
         return ARCHITECTURES[str(named[0])]
-    by_type = {name.removesuffix("ForCausalLM").lower(): name for name in ARCHITECTURES}
+    by_type = {name.removesuffix(_ENDING).lower(): name for name in ARCHITECTURES}
     model_type = str(config.get("model_type", "")).replace("_", "")
     if named is None and model_type in by_type:
         return ARCHITECTURES[by_type[model_type]]
     given = ", ".join(map(str, named)) if isinstance(named, list) else config.get("model_type")
-    known = ", ".join(ARCHITECTURES)
+    known = ", ".join(name.removesuffix(_ENDING) for name in ARCHITECTURES)
     raise config.error(
-        "architectures", f"{shortened(str(given))} is not supported: the engine has {known}"
+        "architectures", f"{shortened(str(given))} is not supported: {_ENDING} of {known} is"
     )
 
 

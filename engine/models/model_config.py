@@ -30,6 +30,8 @@ class LatentConfig:
     """Of the norms of both latents, which DeepSeek's code leaves at this."""
 
 
+_MOST_WIDTH = 1 << 16
+"""Of a head: the order of its elements is listed."""
 Scoring = Literal["softmax", "sigmoid"]
 Activation = Literal["silu", "gelu_tanh"]
 
@@ -209,8 +211,12 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
             raise self._error(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        if (width := max(self.head_dim, self.key_dim)) > _MOST_WIDTH:
+            raise self._error(f"a head of {width} elements is above {_MOST_WIDTH:,}")
         if self.rotary_dim % 2 or self.rotary_width % 2:
             raise self._error(f"a rotary width of {self.rotary_dim} is not even")
+        if self.rotary_share > 1:
+            raise self._error(f"{self.rotary_share:g} of a head cannot turn: use at most 1")
         if (
             self.rotary_dim < self.rotary_width
             and self.rope_scaling

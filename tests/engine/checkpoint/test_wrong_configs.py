@@ -51,6 +51,22 @@ CONFIGS: dict[str, dict[str, Any]] = {
         scoring_func="sigmoid",
         rope_scaling=YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
     ),
+    "granite": of("Granite", logits_scaling=2.0, residual_multiplier=0.5, attention_multiplier=0.2),
+    "smollm3": of("SmolLM3", no_rope_layers=[1, 0, 1, 1], no_rope_layer_interval=4),
+    "glm4": of("Glm4", partial_rotary_factor=0.5, attention_bias=True),
+    "cohere2": of("Cohere2", logit_scale=0.1, layer_norm_eps=1e-5, sliding_window_pattern=2),
+    "gemma3": of(
+        "Gemma3",
+        hidden_act=None,
+        hidden_activation="gelu_pytorch_tanh",
+        query_pre_attn_scalar=20,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    ),
+    "qwen2-moe": of("Qwen2Moe", **EXPERTS, shared_expert_intermediate_size=80, qkv_bias=True),
 }
 """By architecture, with every key that it reads."""
 REMOVED = object()
