@@ -20,6 +20,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
+from servetwin.workloads.program.collector import no_garbage_collection
+
 UsageError: Any = typer.BadParameter.__base__
 """Of click, or of the copy of click that newer versions of typer have."""
 WIDTH, COLUMN = 100, 30
@@ -219,11 +221,6 @@ def _with_empty_values(args: Sequence[str], parameters: Sequence[Any]) -> list[s
 @contextmanager
 def lasting_imports() -> Iterator[None]:
     """Import with the garbage collector off (15 % faster); later it skips what was imported."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
+    with no_garbage_collection():
         yield
         gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()

@@ -29,14 +29,18 @@ def integer(minimum: int | None = None) -> Check:
     def check(name: str, value: Any) -> int:
         if type(value) is not int:
             raise RowError(name, "not an integer", value)
-        _check_range(name, value, minimum, MAX_COUNT)
+        if not least <= value <= MAX_COUNT:
+            _check_range(name, value, minimum, MAX_COUNT)
         return value
 
+    least = -MAX_COUNT if minimum is None else minimum
     return check
 
 
 def seconds(name: str, value: Any) -> float:
     """Check a finite time or duration in seconds, at least 0."""
+    if type(value) is float and 0.0 <= value <= MAX_SECONDS:
+        return value
     if type(value) not in (int, float):
         raise RowError(name, "not a number", value)
     if type(value) is float and not isfinite(value):
@@ -227,6 +231,8 @@ def request_headers(record: Mapping[str, Any], columns: Mapping[str, str]) -> di
 
 def without_headers(record: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
     """Return a record without the columns of headers, which no message may repeat."""
+    if not columns:
+        return record
     return {name: value for name, value in record.items() if name not in columns}
 
 

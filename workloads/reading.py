@@ -11,6 +11,7 @@ from typing import Any
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import is_directory, open_text
 from servetwin.workloads.graphs.links import without_failed
+from servetwin.workloads.program.collector import no_garbage_collection
 from servetwin.workloads.readers import native
 from servetwin.workloads.readers.dataset import is_dataset, read_dataset
 from servetwin.workloads.readers.registry import READERS
@@ -77,7 +78,8 @@ def read_trace(
         with open_text(path) as lines:
             rows = Rows(path, lines, bad, header_columns, limits, most_rows, columns)
             reader = TABLE if columns else find_reader(rows, format)
-            trace = replace(READERS.build(reader).read(rows), stopped=rows.stopped)
+            with no_garbage_collection():
+                trace = replace(READERS.build(reader).read(rows), stopped=rows.stopped)
     if header_columns and trace.requests and not any(request.headers for request in trace):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
     trace = _tidied(trace, keep_failed, bad)

@@ -83,6 +83,13 @@ def with_columns(requests: Sequence[Request], **columns: Iterable[Any]) -> Itera
     return requests_of(columns.get(name, map(attrgetter(name), requests)) for name in names)
 
 
+def request_of(values: Mapping[str, Any]) -> Request:
+    """Return the request with these values of its fields, already checked."""
+    request: Any = _Unfrozen(**values)
+    request.__class__ = Request
+    return request  # type: ignore[no-any-return]
+
+
 def requests_of(columns: Iterable[Iterable[Any]]) -> Iterator[Request]:
     """Yield the requests with these values, already checked, of the first fields in order.
 

@@ -21,7 +21,6 @@ from servetwin.sim.core.recorder import MOST_REPLICAS, Recorder
 from servetwin.sim.core.replica import Replica
 from servetwin.sim.core.simulate import (
     finished_run,
-    no_garbage_collection,
     run_to_end,
     send_at_stamps,
 )
@@ -32,6 +31,7 @@ from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.graphs.lanes import LaneSource
 from servetwin.workloads.graphs.task_graph import TaskGraph, form_a_loop
+from servetwin.workloads.program.collector import no_garbage_collection
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 

@@ -1,9 +1,7 @@
 """Replay requests through a scheduler and a step-time model."""
 
-import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from servetwin.policies.block_keys import BlockKeys, PrefixKeys
 from servetwin.policies.protocols import Scheduler
@@ -20,6 +18,7 @@ from servetwin.sim.step_times.step_time import (
     StepTime,
     to_ticks,
 )
+from servetwin.workloads.program.collector import no_garbage_collection
 from servetwin.workloads.request import Request
 
 ReceiveAt = Callable[[int, int, Request, int], None]
@@ -129,15 +128,3 @@ def as_sequence(
     if request.ttft_slo_s is not None:
         seq.deadline_s = arrival_s + request.ttft_slo_s
     return seq
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Turn it off: a simulation makes no reference cycles, but many objects that live long."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -136,46 +136,21 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     requests = measured(requests)
     finished = _finished(requests)
     makespan_s = _makespan_s(requests, finished)
-    sums = {name: int(finished[name].sum()) for name in SUMMED}
-    sums["preemptions"] = int(requests["preemptions"].sum())
+    statuses = Counter(requests["status"].tolist())
+    prompts, outputs, cached = (int(finished[name].sum()) for name in SUMMED)
     return {
-        **totals(Counter(requests["status"].tolist()), _latencies(finished), sums, makespan_s),
+        "requests": {"total": len(requests), **{name: statuses[name] for name in STATUSES}},
+        **_latencies(finished),
+        "output_throughput_tokens_per_s": ratio(outputs, makespan_s),
+        "request_throughput_per_s": ratio(statuses["finished"], makespan_s),
+        "makespan_s": makespan_s,
+        "prompt_tokens": prompts,
+        "output_tokens": outputs,
+        "prefix_hit_rate_tokens": ratio(cached, prompts),
+        "preemptions": int(requests["preemptions"].sum()),
         **(_attainment(requests, slo, makespan_s) if slo else {}),
         "steady": steady,
     }
-
-
-def totals(
-    statuses: Mapping[str, int],
-    latencies: Mapping[str, Any],
-    sums: Mapping[str, int],
-    makespan_s: float,
-) -> dict[str, Any]:
-    """Return the figures of a whole run.
-
-    ``statuses`` counts the requests, ``latencies`` are described, ``sums`` are of ``SUMMED`` over
-    the finished requests and of ``preemptions`` over all.
-    """
-    finished = statuses.get("finished", 0)
-    return {
-        "requests": {
-            "total": sum(statuses.values()),
-            **{name: statuses.get(name, 0) for name in STATUSES},
-        },
-        **latencies,
-        "output_throughput_tokens_per_s": ratio(sums["output_tokens"], makespan_s),
-        "request_throughput_per_s": ratio(finished, makespan_s),
-        "makespan_s": makespan_s,
-        "prompt_tokens": sums["prompt_tokens"],
-        "output_tokens": sums["output_tokens"],
-        "prefix_hit_rate_tokens": ratio(sums["cached_tokens"], sums["prompt_tokens"]),
-        "preemptions": sums["preemptions"],
-    }
-
-
-def attainment(good: int, requests: int, makespan_s: float) -> dict[str, float | None]:
-    """Return goodput and attainment of the requests that met an SLO, of all that count."""
-    return {"goodput_per_s": ratio(good, makespan_s), "slo_attainment": ratio(good, requests)}
 
 
 def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]:
@@ -239,17 +214,14 @@ def _finished(requests: pd.DataFrame) -> Arrays:
 
 
 def _latencies(finished: Arrays) -> dict[str, Any]:
-    return {name: describe(values) for name, values in with_rates(finished).items()}
-
-
-def with_rates(finished: Mapping[str, AnyArray]) -> Arrays:
-    """Return ``LATENCIES`` of finished requests, and decode TPS and request TPS."""
+    """Describe ``LATENCIES`` of finished requests, and decode TPS and request TPS."""
     with np.errstate(divide="ignore", invalid="ignore"):  # describe leaves out what is undefined
-        return {
-            **{name: finished[name] for name in LATENCIES},
+        rates = {
             "decode_tps": 1 / finished["tpot_s"],
             "request_tps": finished["output_tokens"] / finished["e2e_s"],
         }
+    values = {**{name: finished[name] for name in LATENCIES}, **rates}
+    return {name: describe(each) for name, each in values.items()}
 
 
 def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
@@ -261,7 +233,8 @@ def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
 def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str, float | None]:
     if "error" in requests:
         requests = requests[requests["error"] != CANCELLED_BY_TEST]
-    return attainment(int(slo.met(requests).sum()), len(requests), makespan_s)
+    good = int(slo.met(requests).sum())
+    return {"goodput_per_s": ratio(good, makespan_s), "slo_attainment": ratio(good, len(requests))}
 
 
 def ratio(part: float, whole: float) -> float | None:

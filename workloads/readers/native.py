@@ -13,7 +13,7 @@ from servetwin.workloads.files import open_text, write_whole
 from servetwin.workloads.generators.chaining import shared_length
 from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.readers.prompt_fields import prompt_content
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import Request, request_of
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
 
@@ -108,6 +108,9 @@ class _BlocksSoFar:
     def make_whole(self, fields: dict[str, Any]) -> None:
         """Put the ids of its parent before those of a record. Raises ``RowError``."""
         ids, shared = fields.get("prefix_block_ids", ()), fields.pop("parent_blocks", 0)
+        answer = fields.get("answer_block_ids", ())
+        if not (shared or ids or answer):
+            return
         if shared:
             parent = (*fields.get("parent_ids", ()), "")[0]
             known = self._ids.get(parent, ())
@@ -119,7 +122,7 @@ class _BlocksSoFar:
             ids = self._chains.of(ids)
         if ids:
             fields["prefix_block_ids"] = ids
-        self._ids[fields["request_id"]] = ids + fields.get("answer_block_ids", ())
+        self._ids[fields["request_id"]] = ids + answer
 
 
 _HEADER_FIELDS: dict[str, check.Check] = {
@@ -151,6 +154,7 @@ _FIELDS: dict[str, check.Check] = {
     "modal": check.counts,
     "prompt": prompt_content,
 }
+_KNOWN = {*_FIELDS, *MEASURED}
 
 
 def recognises(row: str) -> bool:
@@ -212,8 +216,9 @@ class RecordReader:
         self._require_new(fields["request_id"])
         self._blocks.make_whole(fields)
         _check_together(fields)
-        self._unknown.update(record.keys() - _FIELDS.keys() - {*MEASURED})
-        return line, Request(**fields, headers=request_headers(whole, self._header_columns))
+        self._unknown.update(record.keys() - _KNOWN)
+        fields["headers"] = request_headers(whole, self._header_columns)
+        return line, request_of(fields)
 
     @property
     def notes(self) -> tuple[str, ...]:
