@@ -125,10 +125,11 @@ class UnifiedBatching(ContinuousBatching):
         """Return whether there is memory for what every running sequence computes next."""
         decodes, prompts = self.decodes, self.prompts
         left = self.budget - decodes.rows * decodes.size
-        scarce = self.cuts_drafts and len(prompts) * self.most_rows > left
-        if (scarce or self.gives_in_turn) and decodes.size and prompts:
-            first = min([s.admission_number for s in prompts if not s.finished], default=1 << 62)
-            if first < max([seq.admission_number for seq in decodes]):
+        if (self.cuts_drafts or self.gives_in_turn) and decodes.size and prompts:
+            last = max([seq.admission_number for seq in decodes])
+            before = [seq for seq in prompts if seq.admission_number < last]
+            cut = self.cuts_drafts and sum([self.rows_of(s, self.budget) for s in before]) > left
+            if cut or (self.gives_in_turn and not all(seq.finished for seq in before)):
                 return False
         each = self.memory.block_tokens + decodes.reach + decodes.rows - 2
         most_tokens = left + each * (decodes.size + len(prompts))
@@ -220,8 +221,7 @@ class UnifiedBatching(ContinuousBatching):
         Of the answers to one prompt, the decode that joined first.
         """
         if self.config.victim == "lowest-priority":
-            running: list[Sequence] = [*self.decodes, *prompts]
-            return min(running, key=_rank)
+            return min([*self.decodes, *prompts], key=_rank)
         return super().victim(prompts, decodes)
 
     def is_decode(self, seq: Sequence) -> bool:
