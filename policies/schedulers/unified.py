@@ -221,7 +221,8 @@ class UnifiedBatching(ContinuousBatching):
         Of the answers to one prompt, the decode that joined first.
         """
         if self.config.victim == "lowest-priority":
-            return min([*self.decodes, *prompts], key=_rank)
+            running: list[Sequence] = [*self.decodes, *prompts]
+            return min(running, key=_rank)
         return super().victim(prompts, decodes)
 
     def is_decode(self, seq: Sequence) -> bool:
