@@ -143,7 +143,9 @@ class PagedKV(BlockPool):
 
     def release(self, seq: Sequence) -> None:
         """Give back every block; the sequence does not decode any more."""
-        held = self._held(seq)
+        held = -(-seq.base_computed_tokens // self.block_tokens)
+        if held < seq.held.blocks:
+            held = seq.held.blocks
         seq.held.blocks = 0
         if self._host is not None:
             self._host.settle(seq)

@@ -73,7 +73,8 @@ class ContinuousBatching(SchedulerBase):
                 left -= decodes.rows if batch.lockstep is not None else 0
                 continue
             cached = memory.cached_prefix(seq) if self.shares_prefixes else 0
-            if not self.joins(batch, seq.missing_tokens - cached, left):
+            tokens = seq.prompt_tokens + seq.base_generated_tokens
+            if not self.joins(batch, tokens - cached, left):
                 return
             if self.admits_by_peak and not self.has_room_at_peak(seq):
                 return
@@ -137,9 +138,10 @@ class ContinuousBatching(SchedulerBase):
                     ended.append(seq)
                 else:
                     decodes.join(seq)
-        if ended:
-            ended = self.in_order_of_release(ended)
-            self.end(ended)
+        if not ended:
+            return ended
+        ended = self.in_order_of_release(ended)
+        self.end(ended)
         return ended_requests(ended)
 
     def end(self, ended: list[Sequence]) -> None:
