@@ -9,7 +9,6 @@ from pathlib import Path
 
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
-from servetwin.workloads.generators.servegen import generate_servegen, read_clients
 from servetwin.workloads.readers.native import trace_text
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.tables.mapping import parse_mapping
@@ -17,13 +16,6 @@ from tests.fuzz import trace_samples as samples
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of, written
 from tests.support.recorded_files import CSV_MAP
-
-SPAN_S = 0.01
-"""Of generated requests: short, so that only impossible rates give many."""
-_BESIDE = {
-    "chunk-1-trace.csv": samples.WINDOWS[0],
-    "chunk-1-dataset.json": samples.LENGTHS[0],
-}
 
 
 def _trace(path: Path) -> None:
@@ -33,13 +25,6 @@ def _trace(path: Path) -> None:
 def _sessions(path: Path) -> None:
     (path.parent / "beside.json").write_text(samples.TRACES["weka"][0])
     _trace(path.parent)
-
-
-def _client(path: Path) -> None:
-    for name, text in _BESIDE.items():
-        if name != path.name:
-            (path.parent / name).write_text(text)
-    generate_servegen(read_clients(path.parent), 0, 0.0, SPAN_S)
 
 
 def _recording(path: Path) -> None:
@@ -62,8 +47,6 @@ KINDS = {
         for name, texts in samples.RECORDED.items()
     },
     "sessions": _kind(samples.SESSIONS, _sessions, "t.json"),
-    "servegen windows": _kind(samples.WINDOWS, _client, "chunk-1-trace.csv"),
-    "servegen lengths": _kind(samples.LENGTHS, _client, "chunk-1-dataset.json"),
     "parquet": Kind([samples.parquet()], written(_trace, "t.parquet")),
     "arrow": Kind([samples.arrow()], written(_trace, "t.arrow")),
 }

@@ -76,15 +76,6 @@ TRACES: Mapping[str, tuple[str, ...]] = {
 SESSIONS = (json.dumps(session(step(0, 1), SUB_AGENT, id="t")),)
 """Of a folder of sessions, beside another file."""
 
-WINDOWS = ("0,2000,1,Gamma,1,1\n600,0,,,,\n1200,4000,1,Weibull,1,1\n",)
-LENGTHS = (
-    json.dumps(
-        {str(start): {"input_tokens": "{4: 0.5, 8: 0.5}", "output_tokens": "{3: 1}"}
-         for start in (0, 1200)}
-    ),
-)  # fmt: skip
-"""Of a ServeGen client."""
-
 RECORDED: Mapping[str, tuple[str, ...]] = {
     "bench_serving": (files.vllm_bench(), files.vllm_bench(backend="sglang-oai")),
     "aiperf": (files.aiperf(),),

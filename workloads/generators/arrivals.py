@@ -109,16 +109,6 @@ class GammaArrivals(RatedArrivals):
         RatedArrivals.__post_init__(self)
         check_positive("cv of the arrivals", self.cv)
 
-    @classmethod
-    def of_shape(cls, rate_per_s: float, shape: float) -> "GammaArrivals":
-        """Build the process from the shape of its gaps instead of their CV.
-
-        Raises TraceError beyond 0.0001 to 1,000,000, where gaps are 0 or equal to all precision.
-        """
-        if not 1e-4 <= shape <= 1e6:
-            raise TraceError(f"a Gamma shape must be 0.0001 to 1000000, not {shape:g}")
-        return cls(rate_per_s, shape**-0.5)
-
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)
@@ -138,14 +128,6 @@ class WeibullArrivals(RatedArrivals):
     def __post_init__(self) -> None:
         RatedArrivals.__post_init__(self)
         weibull_shape(self.cv)
-
-    @classmethod
-    def of_shape(cls, rate_per_s: float, shape: float) -> "WeibullArrivals":
-        """Build the process from the shape k of its gaps instead of their CV."""
-        if not _BURSTIEST <= shape <= _STEADIEST:
-            limits = f"{_BURSTIEST:g} to {_STEADIEST:g}"
-            raise TraceError(f"a Weibull shape must be {limits}, not {shape:g}")
-        return cls(rate_per_s, weibull_cv(shape))
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` Weibull gaps in seconds."""

@@ -1,4 +1,4 @@
-"""Options of ``servetwin workload generate``: lengths, sessions, users, ServeGen."""
+"""Options of ``servetwin workload generate``: lengths, sessions, users."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,37 +111,12 @@ class UserOptions:
         return sent_by_users(trace, self.closed_loop, think=think, seed=seed, rounds=self.each)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeGenOptions:
-    """Clients as ServeGen publishes them."""
-
-    PANEL: ClassVar = "ServeGen"
-
-    servegen: Annotated[Path | None, Option()] = None
-    """Folder of ServeGen clients."""
-    client: Annotated[tuple[str, ...], Option()] = ()
-    """Only this client; repeatable."""
-    start: Annotated[float, Option()] = 0.0
-    """Start in the clients' windows, s."""
-    span: Annotated[float, Option()] = 600.0
-    """Seconds to generate."""
-    rate_scale: Annotated[float, Option()] = 1.0
-    """Times the clients' rates."""
-
-    def generate(self, folder: Path, seed: int) -> Trace:
-        """Return a trace of the clients in ``folder``."""
-        from servetwin.workloads.generators.servegen import generate_servegen, read_clients
-
-        clients = read_clients(folder, list(self.client))
-        return generate_servegen(clients, seed, self.start, self.span, self.rate_scale)
-
-
 CONVERSATIONS = ("multi-turn", "agentic")
 
 
 @dataclass(frozen=True, slots=True)
 class GenerateOptions:
-    """A synthetic trace: independent requests, conversations, users, or clients of ServeGen."""
+    """A synthetic trace: independent requests, conversations, or users."""
 
     out: Annotated[Path, Option()]
     """Trace to write (.jsonl or .jsonl.gz)."""
@@ -150,7 +125,6 @@ class GenerateOptions:
     prefix: PrefixChoice
     sessions: SessionOptions
     users: UserOptions
-    servegen: ServeGenOptions
     named: Annotated[str | None, Option(metavar="NAME")] = None
     """Options of a named workload; others win over it."""
     requests: Annotated[int, Option()] = 240
@@ -162,17 +136,11 @@ class GenerateOptions:
 
     def generate(self) -> Trace:
         """Generate the trace; raises ``TraceError`` for options that exclude each other."""
-        structure, clients = self.prefix.name, self.servegen.servegen
-        sources = {
-            f"--structure {structure}": structure in CONVERSATIONS,
-            "--closed-loop": bool(self.users.closed_loop),
-            "--servegen": clients is not None,
-        }
-        chosen = [option for option, is_chosen in sources.items() if is_chosen]
-        if len(chosen) > 1:
-            raise TraceError(f"{' and '.join(chosen)} exclude each other; give one")
-        if clients is not None:
-            return self.servegen.generate(clients, self.seed)
+        structure = self.prefix.name
+        if structure in CONVERSATIONS and self.users.closed_loop:
+            raise TraceError(
+                f"--structure {structure} and --closed-loop exclude each other; give one"
+            )
         trace = self._drawn()
         if self.samples > 1:
             several = tuple(replace(request, samples=self.samples) for request in trace)

@@ -133,17 +133,6 @@ def test_generate_makes_every_kind_of_trace(tmp_path: Path, arguments: list[obje
         assert len(trace) == (12 if "--closed-loop" in arguments else 60)
 
 
-def test_generate_from_servegen_clients(tmp_path: Path) -> None:
-    (tmp_path / "chunk-7-trace.csv").write_text("0,2,1,Gamma,1,0.5\n")
-    lengths = {"0": {"input_tokens": "{9: 1.0}", "output_tokens": "{4: 1.0}"}}
-    (tmp_path / "chunk-7-dataset.json").write_text(json.dumps(lengths))
-    out = tmp_path / "out.jsonl"
-    run("generate", "--out", out, "--servegen", tmp_path, "--client", 7, "--span", 300)
-    trace = read_trace(out)
-    assert {(r.prompt_tokens, r.output_tokens, r.tenant) for r in trace} == {(9, 4, "chunk-7")}
-    assert 500 < len(trace) < 700
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -158,9 +147,7 @@ def test_generate_from_servegen_clients(tmp_path: Path) -> None:
         (["--hourly", "1,x"], "--hourly: wants numbers separated by commas, not '1,x'"),
         (["--prompt-tokens", "zipf"], "--prompt-tokens zipf: wants the largest length, such as"),
         (["--closed-loop", 1, "--each", 0], "a trace has at least 1 request, not 0"),
-        (["--closed-loop", 2, "--servegen", "x"], "--closed-loop and --servegen exclude each"),
         (["--closed-loop", 2, "--structure", "agentic"], "--structure agentic and --closed-loop"),
-        (["--servegen", "nowhere"], "nowhere: no ServeGen clients here"),
         (["--rate", 0], "the rate must be a positive number, not 0"),
     ],
 )

@@ -43,13 +43,12 @@ OTHER_MEANING = {
     "--processes": "of a load test, of replications, of a grid: other defaults",
     "--profile": "a profile to offer beside the others (dashboard)",
     "--rate": "of a trace, of a load test, of a generated trace: other defaults",
-    "--rate-scale": "of ServeGen's clients, whose default is 1",
     "--replicas": "without a number, how many are needed (capacity)",
     "--replications": "simulations or draws: other defaults and bounds",
     "--scenario": "a file of the dashboard (replay), or of techniques",
     "--seed": "of replay, where the scenario's seed comes first",
     "--server": "the kind alone, by default vLLM (plan)",
-    "--start": "the start of what is exported, or of ServeGen's clients",
+    "--start": "the start of what is exported",
     "--trace": "one of three sources of a load (loadtest), or optional (verify)",
 }
 """Options whose name has several meanings, each with its reason."""
