@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import isnan, log
+from math import log
 from typing import Annotated, Literal, get_args
 
 from pydantic import Field
@@ -179,8 +179,6 @@ def _own(where: str, value: str) -> Quality:
 
 def _share(where: str, text: str) -> float:
     share = number_in(text) / 100
-    if isnan(share):
-        raise PolicyError(f"{where}: the change {text!r} is not a number of per cent")
     if not _LEAST_CHANGE < share <= _MOST_CHANGE:
         right = f"it is above {100 * _LEAST_CHANGE:g} and at most {100 * _MOST_CHANGE:,.0f}"
         raise PolicyError(f"{where}: a change of {text} % is not possible; {right}")

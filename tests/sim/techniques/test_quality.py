@@ -107,7 +107,7 @@ def test_an_own_value_comes_before_a_published_one_and_has_its_source() -> None:
         ("awq=-1.3%", "awq: '-1.3%' is not METRIC:CHANGE%@SOURCE; write"),
         ("awq", "'awq' is not NAME=METRIC:CHANGE%@SOURCE"),
         ("awq=acuracy:-1%@x", "awq: unknown metric 'acuracy'; did you mean 'accuracy'?"),
-        ("awq=accuracy:few%@x", "awq: the change 'few' is not a number"),
+        ("awq=accuracy:few%@x", "awq: a change of few % is not possible; it is above -100"),
         ("awq=accuracy:nan%@x", "awq: a change of nan % is not possible"),
         ("awq=accuracy:-100%@x", "awq: a change of -100 % is not possible; it is above -100 and"),
         ("awq=perplexity:1e300%@x", "awq: a change of 1e300 % is not possible; it is above -100"),
