@@ -209,6 +209,7 @@ def _conversation(
             parent_ids=(before.request_id,) if before is not None else (),
             turn=turn,
             delay_s=pause_s if turn else None,
+            shared_prefix_tokens=contexts.head_tokens or None,
         )
         if before is not None:
             yield contexts.answered(before)
@@ -223,7 +224,7 @@ class _Contexts:
     def __init__(self, spec: ConversationSpec) -> None:
         self.block_tokens = spec.block_tokens
         self._limit = spec.limit_tokens
-        self._head_tokens = spec.head_tokens
+        self.head_tokens = spec.head_tokens
         kept_tokens = int(spec.compacted_share * (spec.limit_tokens or 0))
         self._compacted_tokens = max(spec.head_tokens, kept_tokens)
         self._head_ids = range(spec.head_tokens // spec.block_tokens)
@@ -239,7 +240,7 @@ class _Contexts:
         """Return the prompt and output tokens of the next turn, within the limit."""
         prompt = self._answered_tokens + added
         if self._limit is not None:
-            output = min(output, self._limit - self._head_tokens - 1)
+            output = min(output, self._limit - self.head_tokens - 1)
             self._compacted = prompt + output > self._limit
             if self._compacted:
                 self._ids = BlockIds.of(self._head_ids)

@@ -27,8 +27,8 @@ class Repeats:
             request,
             request_id=self.name(request.request_id, number),
             arrival_s=request.arrival_s + later_s,
-            prefix_block_ids=self._later(request.prefix_block_ids, number),
-            answer_block_ids=self._later(request.answer_block_ids, number),
+            prefix_block_ids=self.later(request.prefix_block_ids, number),
+            answer_block_ids=self.later(request.answer_block_ids, number),
             parent_ids=tuple(self.name(parent, number) for parent in request.parent_ids),
             session_id=request.session_id and self.name(request.session_id, number),
         )
@@ -37,6 +37,7 @@ class Repeats:
         """Return a name in round ``number``."""
         return f"{name}+{number}" if number else name
 
-    def _later(self, ids: Ids, number: int) -> Ids:
+    def later(self, ids: Ids, number: int) -> Ids:
+        """Return the ids of the same blocks in round ``number``."""
         by = number * self._blocks
         return ids.shifted(by) if isinstance(ids, BlockIds) else tuple(each + by for each in ids)

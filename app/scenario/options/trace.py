@@ -54,6 +54,10 @@ class TraceShape:
     """Scale output lengths."""
     rate_scale: Annotated[float | None, Option()] = None
     """2 = twice the arrival rate."""
+    compact: Annotated[int | None, Option(metavar="TOKENS", min=1)] = None
+    """A summary replaces the history of a session beyond so many tokens."""
+    summary_tokens: Annotated[int, Option(min=1)] = 2000
+    """Length of these summaries."""
     tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
     """Local tokenizer.json, for exact lengths of prompts."""
     columns: Columns = None
@@ -131,6 +135,7 @@ class TraceOptions(TraceShape):
     def transform(self, trace: Trace) -> Trace:
         """Return the part of ``trace`` that the options choose, scaled as they say."""
         from servetwin.workloads import transform
+        from servetwin.workloads.graphs.compaction import compact
 
         self.check_rates()
         if self.start_s is not None or self.end_s is not None:
@@ -148,6 +153,8 @@ class TraceOptions(TraceShape):
         if (self.prompt_scale, self.output_scale) != (1.0, 1.0):
             scales = {"prompt": self.prompt_scale, "output": self.output_scale}
             trace = transform.scale_tokens(trace, **scales)
+        if self.compact is not None:
+            trace = compact(trace, self.compact, self.summary_tokens)
         if self.rate_scale is not None:
             trace = transform.scale_rate(trace, self.rate_scale)
         if self.rate_per_s is not None:
