@@ -68,7 +68,11 @@ def test_a_point_of_another_server_is_doubted() -> None:
         (KERNELS, f"{POINT},rate=2", "--point: no part 'rate'; write ttft=SECONDS"),
         (KERNELS, POINT.replace("0.013", "fast"), "--point: tpot=fast: seconds above 0"),
         (KERNELS, POINT.replace("users=4", "users=1.5"), "users=1.5: a whole number above 0"),
-        (KERNELS[:4], POINT, "--point: goes with --model and --times kernels or layers:DIR"),
+        (
+            (*KERNELS[:4], "--times", "sheet"),
+            POINT,
+            "--point: goes with --model and --times kernels or layers:DIR",
+        ),
     ],
 )
 def test_a_point_that_does_not_do_is_refused(more: tuple[str, ...], point: str, says: str) -> None:
