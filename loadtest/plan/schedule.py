@@ -1,9 +1,11 @@
 """The schedule of a load test: the time and the bytes of every request, made before the start.
 
-A follower has its bytes before the start too; its time is known when its parents have ended.
+A follower's time is known when its parents have ended. It has its bytes before the start too, but
+on lanes, whose prompts would not fit into memory: they are made when its time is known.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -46,7 +48,7 @@ class ClockZero(NamedTuple):
 
 
 class ScheduledRequest(NamedTuple):
-    """A request to send ``send_at_s`` seconds after the start, with its HTTP body.
+    """A request to send ``send_at_s`` seconds after the start, with its HTTP body, once it is made.
 
     ``send_at_s`` of a follower is its arrival in the trace until its parents have ended.
     """
@@ -67,10 +69,12 @@ class Schedule:
     def __init__(
         self,
         source: TaskGraph[ScheduledRequest] | LaneSource[ScheduledRequest],
+        body_of: Callable[[Request], bytes],
         end_s: float | None = None,
     ) -> None:
         self.source = source
-        self.roots = sorted(source.roots, key=attrgetter("send_at_s"))
+        self._body_of = body_of
+        self.roots = [self.made(each) for each in sorted(source.roots, key=attrgetter("send_at_s"))]
         self.endless = not isinstance(source, TaskGraph)
         """Whether there are always more followers."""
         self._end_s = inf if end_s is None else end_s
@@ -96,6 +100,10 @@ class Schedule:
         ended = self.source.ended(send.request.request_id, at_s, answered)
         return [follower._replace(send_at_s=send_at_s) for follower, send_at_s in ended]
 
+    def made(self, send: ScheduledRequest) -> ScheduledRequest:
+        """Return a request with its body."""
+        return send if send.body else send._replace(body=self._body_of(send.request))
+
     def why_not_sent(self, send: ScheduledRequest) -> str | None:
         """Return why a request whose time has come is not sent; None where it is."""
         return self.source.why_not_sent(send.request.request_id)
@@ -112,25 +120,25 @@ def build_schedule(
     if not len(trace):
         raise LoadTestError(f"{trace.source}: there is no request to send")
     options = options or LoadOptions()
-    send = partial(_send, endpoint=endpoint, options=options)
+    planned = partial(_planned, endpoint=endpoint, options=options)
     if options.endless:
         users = sum(not request.parent_ids for request in trace)
         rules = LaneRules(users, inf, 0.0, 0.0, options.duration_s or inf, users=True)
         trace = replace(trace, lanes=rules)
     if trace.lanes:
         longest = endpoint.max_model_len
-        lanes = LaneSource(trace, send, context_tokens=longest, fail_fast=options.fail_fast)
-        return Schedule(lanes)
+        lanes = LaneSource(trace, planned, context_tokens=longest, fail_fast=options.fail_fast)
+        return Schedule(lanes, endpoint.body)
     closed_loop, fail_fast = options.follows(trace), options.fail_fast
     request_of = attrgetter("request")
-    graph = TaskGraph(map(send, trace), request_of, closed_loop=closed_loop, fail_fast=fail_fast)
-    return Schedule(graph, options.duration_s)
+    sends = (planned(each)._replace(body=endpoint.body(each)) for each in trace)
+    graph = TaskGraph(sends, request_of, closed_loop=closed_loop, fail_fast=fail_fast)
+    return Schedule(graph, endpoint.body, options.duration_s)
 
 
-def _send(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
+def _planned(request: Request, endpoint: Endpoint, options: LoadOptions) -> ScheduledRequest:
     hang_up = options.hang_up(request.request_id)
-    model = endpoint.model_of(request)
-    return ScheduledRequest(request.arrival_s, request, endpoint.body(request), hang_up, model)
+    return ScheduledRequest(request.arrival_s, request, b"", hang_up, endpoint.model_of(request))
 
 
 def expected_peak_tokens_per_s(trace: Trace, options: LoadOptions) -> float:

@@ -49,6 +49,7 @@ class Dispatcher:
         self._dispatcher: asyncio.Task[None] | None = None
         self._waiting: set[asyncio.Task[None]] = set()
         self._in_flight: set[asyncio.Task[None]] = set()
+        self._making = asyncio.Lock()
         self._drain: asyncio.TimerHandle | None = None
         self._given_up = "when interrupted"
         self.sendings = [Sending(send=send) for send in schedule.roots]
@@ -176,10 +177,17 @@ class Dispatcher:
         if send.send_at_s >= self._schedule.end_s:
             self._count_too_late(1)
             return
-        task = self._group.create_task(self._start_when_due(self._record(send)))
+        task = self._group.create_task(self._make_and_start(self._record(send)))
         self._waiting.add(task)
         task.add_done_callback(self._waiting.discard)
         task.add_done_callback(lambda _: self._drain_if_all_is_sent())
+
+    async def _make_and_start(self, sending: Sending) -> None:
+        if not sending.send.body:
+            async with self._making:  # one at a time: others may be due in between
+                await asyncio.sleep(0)
+                sending.send = self._schedule.made(sending.send)
+        await self._start_when_due(sending)
 
     def _record(self, send: ScheduledRequest) -> Sending:
         self.sendings.append(sending := Sending(send=send))

@@ -1,6 +1,7 @@
 """Prompts for live replay: token ids or words that share exactly what the prefix ids share."""
 
 import hashlib
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,6 +18,8 @@ WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="ascii").
 """Common words: one token each in most tokenizers."""
 
 _WORDS = np.array(WORDS, dtype=object)
+_MOST_BLOCKS = 200_000
+"""Blocks whose words are kept: 100 MB of blocks of 64 tokens."""
 _UINT64 = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -35,27 +38,59 @@ def prompt_token_ids(
     """
     if vocab_size <= first_id:
         raise TraceError(f"a vocabulary of {vocab_size} has no ids from {first_id} on")
-    ids = _hashes(request, salt) % np.uint64(vocab_size - first_id)
+    ids = _hashes(*_seeds_and_offsets(request), salt) % np.uint64(vocab_size - first_id)
     token_ids: list[int] = (ids.astype(np.int64) + first_id).tolist()
     return token_ids
 
 
 def prompt_text(request: Request, salt: str = "") -> str:
-    """Return ``prompt_tokens`` common words: for endpoints that take text but no token ids."""
-    choices = _hashes(request, salt) % np.uint64(len(WORDS))
-    return " ".join(_WORDS[choices.astype(np.int64)].tolist())
+    """Return ``prompt_tokens`` common words: for endpoints that take text but no token ids.
 
-
-def _hashes(request: Request, salt: str) -> Hashes:
-    """Hash each prompt token: (prefix id, offset in its block), then the request."""
+    The words of whole blocks are kept: the turns of a session repeat most of their prompts.
+    """
     block_tokens = request.block_tokens or 0
-    known = min(request.prompt_tokens, len(request.prefix_block_ids) * block_tokens)
-    seeds = np.full(request.prompt_tokens, _seed(request.request_id), np.uint64)
-    offsets = np.arange(request.prompt_tokens, dtype=np.uint64)
-    if known:
-        ids = [block_id & _UINT64 for block_id in request.prefix_block_ids]
-        seeds[:known] = np.repeat(np.array(ids, np.uint64), block_tokens)[:known]
-        offsets[:known] %= np.uint64(block_tokens)
+    whole = request.prompt_tokens // block_tokens if block_tokens else 0
+    ids = list(request.prefix_block_ids[:whole])
+    kept = _kept_texts(salt, block_tokens)
+    if missing := list({block_id for block_id in ids if block_id not in kept}):
+        if len(kept) > _MOST_BLOCKS:
+            kept.clear()
+            missing = list(set(ids))
+        seeds = np.repeat(_block_seeds(missing), block_tokens)
+        words = _words(seeds, np.arange(len(seeds), dtype=np.uint64) % block_tokens, salt)
+        texts = (" ".join(each) for each in words.reshape(-1, block_tokens).tolist())
+        kept.update(zip(missing, texts, strict=True))
+    rest = _words(*_seeds_and_offsets(request, len(ids) * block_tokens), salt).tolist()
+    return " ".join([*map(kept.__getitem__, ids), *rest])
+
+
+@lru_cache(maxsize=2)
+def _kept_texts(salt: str, block_tokens: int) -> dict[int, str]:
+    return {}
+
+
+def _words(seeds: Hashes, offsets: Hashes, salt: str) -> NDArray[np.object_]:
+    return _WORDS[(_hashes(seeds, offsets, salt) % np.uint64(len(WORDS))).astype(np.int64)]
+
+
+def _seeds_and_offsets(request: Request, begin: int = 0) -> tuple[Hashes, Hashes]:
+    """Return what each prompt token from ``begin`` on is drawn from, and its place there."""
+    block_tokens, tokens = request.block_tokens or 0, request.prompt_tokens
+    known = min(tokens, len(request.prefix_block_ids) * block_tokens)
+    offsets = np.arange(begin, tokens, dtype=np.uint64)
+    seeds = np.full(tokens - begin, _seed(request.request_id), np.uint64)
+    if known > begin:
+        blocks = _block_seeds(request.prefix_block_ids[begin // block_tokens :])
+        seeds[: known - begin] = np.repeat(blocks, block_tokens)[: known - begin]
+        offsets[: known - begin] %= np.uint64(block_tokens)
+    return seeds, offsets
+
+
+def _block_seeds(ids: Iterable[int]) -> Hashes:
+    return np.array([block_id & _UINT64 for block_id in ids], np.uint64)
+
+
+def _hashes(seeds: Hashes, offsets: Hashes, salt: str) -> Hashes:
     return mixed(mixed(seeds ^ np.uint64(_salt_seed(salt))) + offsets * _GOLDEN)
 
 

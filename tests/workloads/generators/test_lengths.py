@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest, lognorm
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.generators import prompts
 from servetwin.workloads.generators.chaining import Chaining
 from servetwin.workloads.generators.lengths import (
     EmpiricalLengths,
@@ -166,6 +167,17 @@ def test_texts_share_their_words(trace: Trace) -> None:
     for left, right in combinations(trace, 2):
         common = leading(prompt_text(left).split(), prompt_text(right).split())
         assert common >= shared_tokens(left, right)
+
+
+@given(chained_traces(), st.sampled_from(["", "salt"]))
+def test_kept_words_change_no_text(trace: Trace, salt: str) -> None:
+    """Texts of a trace that was seen before, of one that was not, and beyond the bound."""
+    first = [prompt_text(request, salt) for request in trace]
+    prompts._kept_texts.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prompts, "_MOST_BLOCKS", 2)
+        assert [prompt_text(request, salt) for request in trace] == first
+        assert [prompt_text(request, salt) for request in reversed(trace.requests)] == first[::-1]
 
 
 def test_prompts_are_the_same_in_every_version() -> None:
