@@ -21,6 +21,7 @@ from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
 from servetwin.app.verdict.why import Explanation, explain_error
+from servetwin.loadtest.http.exchange import ORPHANED
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.policies.step_record import gaps_s
 from servetwin.sim.experiments.capacity import all_at_once
@@ -34,7 +35,7 @@ from servetwin.workloads.errors import EndedEarly, LoadTestError
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
-from servetwin.workloads.transform import at_rate, limit
+from servetwin.workloads.transform import at_rate, clip_context, limit
 
 _BURST = Trace(tuple(Request(f"pace-{number}", 0.0, 24, 24) for number in range(8)), "pace")
 _BURSTS = 3
@@ -86,7 +87,7 @@ class LoadSender:
         """
         endpoint = self.calibrator.endpoint.salted(name, number)
         run = run_load_test(endpoint, self.calibrator.as_counted(trace))
-        require_complete(run, at and at / "interrupted")
+        require_complete(run, at and at / "interrupted", endpoint.max_model_len)
         return run
 
 
@@ -98,10 +99,16 @@ def keep(folder: Path, files: Callable[[], Files], report_progress: ReportProgre
         report_progress(str(error))
 
 
-def require_complete(run: Run, keep: Path | None) -> None:
-    """Raise ``EndedEarly`` for a load test that was cut short, once its records are in ``keep``."""
-    counts = run.summary()["requests"]
-    if counts["finished"] == counts["total"]:
+def require_complete(run: Run, keep: Path | None, longest: int | None = None) -> None:
+    """Raise ``EndedEarly`` for a load test that was cut short, once its records are in ``keep``.
+
+    On lanes a request longer than ``longest`` is refused, and what follows in its session not sent.
+    """
+    counts, missed = run.summary()["requests"], run.requests[run.requests["status"] != "finished"]
+    if "lanes" in run.scenario and longest is not None:
+        fits = missed["prompt_tokens"] + missed["asked_output_tokens"] <= longest
+        missed = missed[fits & (missed["error"] != ORPHANED)]
+    if missed.empty:
         return
     delivered = run.extra["delivered"]
     raise EndedEarly(
@@ -157,7 +164,8 @@ class Verifier:
     def _forecast(self) -> Forecast:
         plan, calibrator = self.plan, self.calibrator
         if self.profile is None:
-            calibrator.identify(plan.rounds, replace(self.trace, lanes=None))
+            trace, longest = replace(self.trace, lanes=None), calibrator.endpoint.max_model_len
+            calibrator.identify(plan.rounds, clip_context(trace, longest) if longest else trace)
         profile = self.profile or calibrator.profile()
         if folder := self._folder(profile):
             for stale in folder.glob("at-*/measured-*"):
@@ -225,8 +233,9 @@ class Verifier:
 
 
 def _require_fits(trace: Trace, longest: int) -> None:
+    """Refuse requests that are too long; on lanes they end their sessions, unless all are."""
     too_long = sum(request.total_tokens > longest for request in trace)
-    if too_long:
+    if too_long == len(trace) or (too_long and not trace.lanes):
         raise LoadTestError(
             f"{trace.source}: {too_long} of {len(trace)} requests are longer than the {longest} "
             "tokens that the endpoint takes; shorten them with --prompt-scale and --output-scale"

@@ -1,6 +1,7 @@
 """Lanes as the load of a verification: what both sides send, find in the cache, and take."""
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from servetwin.app.verdict.verification import Verification
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
 from servetwin.sim.records.run import Run
+from servetwin.workloads.errors import EndedEarly, LoadTestError
 from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
@@ -125,6 +127,30 @@ def test_lanes_without_a_whole_task_cannot_tell() -> None:
     assert claims.task.outcome == "cannot tell"
     judged = TwoClaims.of([run], short, CACHING, {}, 0).comparison
     assert NO_TASK in judged.doubts
+
+
+@pytest.mark.parametrize(
+    ("error", "tokens", "is_whole"),
+    [("http_4xx", 3000, True), ("http_4xx", 30, False), ("orphaned", 30, True)],
+)
+def test_a_turn_beyond_the_context_cuts_no_load_test_short(
+    error: str, tokens: int, is_whole: bool
+) -> None:
+    run = stamped(TRACE, CACHING)
+    rows = run.requests.assign(asked_output_tokens=6)
+    rows.loc[3, ["status", "error", "prompt_tokens"]] = ["failed", error, tokens]
+    run = replace(run, requests=rows, scenario={**run.scenario, "lanes": {}})
+    run.extra["delivered"] = {"stopped": None, "failures": {error: 1}}
+    with nullcontext() if is_whole else pytest.raises(EndedEarly, match="failures"):
+        verifier.require_complete(run, None, 2048)
+    with pytest.raises(EndedEarly, match="failures"):
+        verifier.require_complete(replace(run, scenario={}), None, 2048)
+
+
+def test_a_trace_of_which_no_turn_fits_is_refused(calibrator: FakeCalibrator) -> None:
+    long = [replace(request, prompt_tokens=10**6) for request in TRACE]
+    with pytest.raises(LoadTestError, match="30 of 30 requests are longer"):
+        verified(calibrator, trace=TRACE.replaced(long, ""), profile=CACHING)
 
 
 @pytest.mark.parametrize(
