@@ -138,7 +138,8 @@ def test_a_turn_beyond_the_context_cuts_no_load_test_short(
 ) -> None:
     run = stamped(TRACE, CACHING)
     rows = run.requests.assign(asked_output_tokens=6)
-    rows.loc[3, ["status", "error", "prompt_tokens"]] = ["failed", error, tokens]
+    for column, value in {"status": "failed", "error": error, "prompt_tokens": tokens}.items():
+        rows.loc[3, column] = value
     run = replace(run, requests=rows, scenario={**run.scenario, "lanes": {}})
     run.extra["delivered"] = {"stopped": None, "failures": {error: 1}}
     with nullcontext() if is_whole else pytest.raises(EndedEarly, match="failures"):
