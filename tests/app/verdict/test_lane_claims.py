@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_a_machine_that_is_slower_than_its_steps_say_has_longer_tasks() -> None:
     assert claims.task.outcome == "refuted"
 
 
-def changed(run: Run, name: str, **columns: float) -> Run:
+def changed(run: Run, name: str, **columns: Any) -> Run:
     rows = run.requests.copy()
     for column, value in columns.items():
         rows.loc[rows["request_id"] == name, column] = value
@@ -137,10 +138,10 @@ def test_a_turn_beyond_the_context_cuts_no_load_test_short(
     error: str, tokens: int, is_whole: bool
 ) -> None:
     run = stamped(TRACE, CACHING)
-    rows = run.requests.assign(asked_output_tokens=6)
-    for column, value in {"status": "failed", "error": error, "prompt_tokens": tokens}.items():
-        rows.loc[3, column] = value
-    run = replace(run, requests=rows, scenario={**run.scenario, "lanes": {}})
+    failed = {"status": "failed", "error": error, "prompt_tokens": tokens}
+    run = replace(run, requests=run.requests.assign(asked_output_tokens=6))
+    run = changed(run, run.requests["request_id"][3], **failed)
+    run = replace(run, scenario={**run.scenario, "lanes": {}})
     run.extra["delivered"] = {"stopped": None, "failures": {error: 1}}
     with nullcontext() if is_whole else pytest.raises(EndedEarly, match="failures"):
         verifier.require_complete(run, None, 2048)
