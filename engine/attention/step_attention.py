@@ -2,7 +2,7 @@
 
 Rows of a step: first one per decode, then those of each prefill chunk. The query heads that share
 a key head are folded: into the query length for decodes, where they are rows of one matrix
-product, and into the head axis for chunks, where keys are repeated without a copy.
+product, and into the head axis for chunks, where a key head is read for all of them without a copy.
 """
 
 from abc import ABC, abstractmethod
@@ -23,6 +23,8 @@ Attend = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
 
 Without keys and values, the layer has those that another brought last.
 """
+_FLASH_WIDTH = 256
+"""The widest heads of FlashAttention."""
 Windows = tuple[int | None, ...]
 """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
 DecodeStep = Callable[[int, Tensor], Tensor]
@@ -215,7 +217,8 @@ class _Chunk(Chunk):
     """None: the chunk starts its sequence, so its own rows are the whole context."""
     mask: Tensor | None
     """None: causal, and nothing is stored before the chunk."""
-    fused: bool
+    grouped: bool
+    """Whether the kernel itself reads a key head for all query heads that share it."""
 
     @classmethod
     def plan(
@@ -228,31 +231,33 @@ class _Chunk(Chunk):
         fused: bool,
     ) -> "_Chunk":
         start, stop = entry.start, entry.start + entry.tokens
-        first = first_seen(start, window)
+        first, grouped = first_seen(start, window), fused and reads_groups(store)
         context = store.context(entry.seq, stop, first) if start else None
         if context is None and (window is None or entry.rows <= window):
-            return cls(rows, entry.tokens, entry.padding, None, None, fused)
+            return cls(rows, entry.tokens, entry.padding, None, None, grouped)
         root = entry.seq.total_tokens - 1
         drafted = tree is not None and stop - 1 > root
         if window is None and not drafted:
             mask = causal_mask(entry.rows, start, store.dtype, fused=fused)
-            return cls(rows, entry.tokens, entry.padding, context, mask, fused)
+            return cls(rows, entry.tokens, entry.padding, context, mask, grouped)
         hidden = _hidden(entry.rows, start - first, window, store.keys.device)
         if tree is not None and drafted:
             shown = tree[start - root : stop - root, : stop - root]
             hidden[:, root - first :] = shown.logical_not()
         mask = additive_mask(hidden, store.dtype)
-        return cls(rows, entry.tokens, entry.padding, context, mask, fused)
+        return cls(rows, entry.tokens, entry.padding, context, mask, False)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attend to what is stored before the chunk, and to the chunk itself."""
         all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
+        views = 1 if self.grouped else queries.shape[2]
         output = F.scaled_dot_product_attention(
             queries.permute(1, 2, 0, 3),
-            repeat_heads(all_keys, queries.shape[2], fused=self.fused),
-            repeat_heads(all_values, queries.shape[2], fused=self.fused),
+            all_keys.expand(-1, views, -1, -1),
+            all_values.expand(-1, views, -1, -1),
             attn_mask=self.mask,
             is_causal=self.mask is None,
+            enable_gqa=self.grouped,
         )
         return output.permute(2, 0, 1, 3)
 
@@ -278,10 +283,17 @@ def _hidden(rows: int, before: int, window: int | None, device: torch.device) ->
 def takes_fused(device: torch.device) -> bool:
     """Return whether chunks attend by CUDA's fused kernels.
 
-    They know a causal mask that ends at the last key, and read heads that are contiguous; numbers
-    to add would be read from memory, and keep them from the fastest one.
+    They know a causal mask that ends at the last key; numbers to add would be read from memory, and
+    keep them from the fastest one.
     """
     return device.type == "cuda"
+
+
+def reads_groups(store: KVStore) -> bool:
+    """Return whether the fastest fused kernel, FlashAttention, takes what is stored; it alone knows
+    groups of query heads. The others read views of a key head, one for each query head.
+    """
+    return store.dtype != torch.float32 and store.keys.shape[-1] <= _FLASH_WIDTH
 
 
 def causal_mask(rows: int, before: int, dtype: torch.dtype, *, fused: bool) -> Tensor:
@@ -293,12 +305,6 @@ def causal_mask(rows: int, before: int, dtype: torch.dtype, *, fused: bool) -> T
 
     mask: Tensor = causal_lower_right(rows, before + rows)
     return mask
-
-
-def repeat_heads(heads: Tensor, group: int, *, fused: bool) -> Tensor:
-    """Return [kv heads, 1, keys, width] for each of the ``group`` query heads of a key head."""
-    repeated = heads.expand(-1, group, -1, -1)
-    return repeated.contiguous() if fused else repeated
 
 
 def additive_mask(hidden: Tensor, dtype: torch.dtype) -> Tensor:
