@@ -1,5 +1,8 @@
 """Number formats of weights: their names, and the product for each on a device."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -10,13 +13,14 @@ from servetwin.engine.formats.rounded_weights import (
     QuantisedProduct,
     round_rows,
 )
+from servetwin.engine.kernels.choose_operators import has_triton
 from servetwin.engine.native.quantised_linear import (
     NativeInt4Product,
     NativeInt8Product,
     NativeIntegerProduct,
     can_multiply,
 )
-from servetwin.workloads.errors import EngineError
+from servetwin.workloads.errors import EngineError, require_name
 
 _INT_MM_ROWS = 32
 """CUDA's int8 product takes more than 16 rows."""
@@ -63,23 +67,30 @@ WEIGHT_FORMATS = (AS_DTYPE, "int8", "int4", "w8a8")
 
 def check_weight_format(name: str, group: int) -> None:
     """Raise ``EngineError`` for a format that does not exist, or a group that is none."""
-    if name not in WEIGHT_FORMATS:
-        known = ", ".join(WEIGHT_FORMATS[:-1])
-        raise EngineError(f"unknown weight_format {name!r}: use {known} or {WEIGHT_FORMATS[-1]}")
+    require_name(name, WEIGHT_FORMATS, "unknown weight_format", EngineError)
     if group < 1:
         raise EngineError(f"weight_group: {group} weights cannot share a scale, use 1 or more")
 
 
+_NATIVE: dict[str, Callable[[Any], QuantisedProduct]] = {
+    "int8": NativeInt8Product, "int4": NativeInt4Product, "w8a8": NativeIntegerProduct,
+}  # fmt: skip
+
+
 def quantised_product(name: str, weight: Tensor, *, group: int, prepack: bool) -> QuantisedProduct:
-    """Return the product with ``weight`` rounded to the format ``name``: in C where that is there.
+    """Return the product with ``weight`` rounded to the format ``name``: in C, or on CUDA by
+    Triton, where that is there.
 
     Else, and without ``prepack``, it is the reference: plain torch, the same on every device.
     """
-    if name == "int4":
-        int4 = Int4Weight.of(weight, min(group, weight.shape[1]))
-        return NativeInt4Product(int4) if prepack and can_multiply(int4) else RestoredProduct(int4)
-    int8 = Int8Weight.of(weight)
-    native = prepack and can_multiply(int8)
+    group = min(group, weight.shape[1])
+    rounded: Any = Int4Weight.of(weight, group) if name == "int4" else Int8Weight.of(weight)
+    if prepack and can_multiply(rounded):
+        return _NATIVE[name](rounded)
     if name == "w8a8":
-        return NativeIntegerProduct(int8) if native else IntegerProduct(int8)
-    return NativeInt8Product(int8) if native else RestoredProduct(int8)
+        return IntegerProduct(rounded)
+    if prepack and weight.device.type == "cuda" and has_triton():
+        from servetwin.engine.kernels.rounded_product import TritonProduct
+
+        return TritonProduct(rounded)
+    return RestoredProduct(rounded)

@@ -1,8 +1,6 @@
 """The OpenAI-compatible HTTP API over a core."""
 
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from starlette.applications import Starlette
@@ -30,13 +28,8 @@ PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
     """Return the ASGI application over ``core``."""
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        with closing(parser):
-            yield
-
-    parser = BodyParser()
-    parts = core, BodyReader(settings.max_body_bytes), parser, ClientShares(settings.client_limit())
+    reader, shares = BodyReader(settings.max_body_bytes), ClientShares(settings.client_limit())
+    parts = core, reader, BodyParser(), shares
     completions = GenerationRoute(*parts, COMPLETION, CompletionBody)
     chat = GenerationRoute(*parts, CHAT, ChatBody)
     return Starlette(
@@ -51,7 +44,6 @@ def create_app(core: CoreClient, settings: HttpSettings) -> Starlette:
             ClientDisconnect: api_errors.answer_disconnect,
             Exception: api_errors.answer_bug,
         },
-        lifespan=lifespan,
         middleware=[
             Middleware(Gatekeeper, settings=settings),
             Middleware(

@@ -2,7 +2,6 @@
 
 import subprocess
 import tempfile
-from pathlib import Path
 
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.workloads.errors import EngineError
@@ -21,11 +20,6 @@ class EngineServer:
         self.options = options
         self.url = ""
         """Where it answers, once started."""
-
-    @property
-    def step_log(self) -> Path | None:
-        """The file with its steps; complete when the block has been left."""
-        return self.options.step_log
 
     def __enter__(self) -> "EngineServer":
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")

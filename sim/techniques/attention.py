@@ -17,8 +17,6 @@ from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 OneIn = Annotated[int | None, Field(ge=2)]
 """N: one layer in N stays as it is; None: all layers change."""
 
-_LATENT_DIMENSIONS = ("latent_dim", "rope_dim", "nope_dim", "value_dim")
-
 
 class AttentionChange(Technique):
     """A technique that gives layers with softmax attention another mixer.
@@ -162,7 +160,7 @@ class MultiHeadLatent(AttentionChange):
         model = setup.deployment.model
         if any(isinstance(group.mixer, LatentAttention) for group in model.layers):
             return setup
-        if missing := [name for name in _LATENT_DIMENSIONS if getattr(self, name) is None]:
+        if missing := [name for name, value in self if value is None]:
             raise self.refusal(
                 f"{model.name} has no latent attention; to give it some, say "
                 f"{', '.join(missing)} (DeepSeek-V2: 512, 64, 128, 128)"
@@ -171,8 +169,7 @@ class MultiHeadLatent(AttentionChange):
 
     def change(self, attention: Attention, model: ModelShape) -> LatentAttention:
         """Return latent attention with as many heads."""
-        dimensions = {name: getattr(self, name) for name in _LATENT_DIMENSIONS}
-        return LatentAttention(heads=attention.heads, **dimensions)
+        return LatentAttention(heads=attention.heads, **self.model_dump())
 
     def off(self, setup: Setup) -> Setup:
         """Return a latent model with full keys and values; any other as it is."""

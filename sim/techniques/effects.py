@@ -146,7 +146,9 @@ def measure(
     trace_seed = int(seed.generate_state(1)[0])
 
     def run(trace: Trace) -> Run:
-        return replicate(trace, scenario, _again(seed), draw=True)
+        # As if the seed had never spawned: both sides and all loads draw the same.
+        again = np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
+        return replicate(trace, scenario, again, draw=True)
 
     saturated = run(experiment.all_at_once(trace_seed)).summary()
     rate = sustained_per_s or saturated["request_throughput_per_s"]
@@ -182,11 +184,6 @@ def _change(metric: str, a: Sequence[Figures], b: Sequence[Figures]) -> Change:
     if not pairs:
         return Change(metric, None, None, None)
     return compare(metric, [x for x, _ in pairs], [y for _, y in pairs])
-
-
-def _again(seed: np.random.SeedSequence) -> np.random.SeedSequence:
-    """Return the seed as if it had never spawned: both sides and all loads draw the same."""
-    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
 
 
 def _from_admission_s(run: Run) -> float | None:

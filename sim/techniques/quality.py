@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from math import log
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, cast, get_args
 
 from pydantic import Field
 
 from servetwin.sim.catalogue.entry import FrozenModel, Positive
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.techniques.technique import Technique
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.plugins import split_settings
 from servetwin.workloads.program.key_values import key_value, key_values, number_in
 
@@ -170,11 +170,9 @@ def _own(where: str, value: str) -> Quality:
     metric, source = match["metric"].strip(), (match["source"] or "").strip()
     if not source:
         raise PolicyError(f"{where}: a quality without a source; {right}")
-    for known in get_args(Metric):
-        if metric == known:
-            return Quality("own value", _share(where, match["change"].strip()), source, known)
-    hint = did_you_mean(metric, get_args(Metric))
-    raise PolicyError(f"{where}: unknown metric {metric!r}; {hint}")
+    require_name(metric, get_args(Metric), f"{where}: unknown metric", PolicyError)
+    change = _share(where, match["change"].strip())
+    return Quality("own value", change, source, cast(Metric, metric))
 
 
 def _share(where: str, text: str) -> float:

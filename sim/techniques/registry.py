@@ -14,7 +14,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import SHIPPED, Technique
 from servetwin.workloads.errors import PluginError, PolicyError, require_name
 from servetwin.workloads.plugins import Registry, split_settings
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import key_values, number_in
 
 TECHNIQUES: Registry[Technique] = Registry(
     "technique",
@@ -202,9 +202,6 @@ def _require(name: str, value: Any) -> None:
     at_most_1 = name in ("compute", "memory", "attention", "experts")
     least = 1.0 if name == "knee" else 0.0
     right = "above 0 and at most 1" if at_most_1 else f"from {least:g} to {_MOST:g}"
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise PolicyError(f"efficiency: {name}: {value!r} is not a number") from None
+    number = number_in(str(value))
     if not (0 < number <= 1 if at_most_1 else least <= number <= _MOST):
-        raise PolicyError(f"efficiency: {name}: {number:g} is not possible; it must be {right}")
+        raise PolicyError(f"efficiency: {name}: {value} is not possible; it must be {right}")

@@ -83,14 +83,12 @@ class Experiment:
 
     def _shaped(self, request: Request) -> Request:
         blocks = self.shared_tokens // _PREFIX_BLOCK_TOKENS
-        if not blocks:
-            return replace(request, samples=self.samples)
         return replace(
             request,
             samples=self.samples,
             prompt_tokens=self.shared_tokens + request.prompt_tokens,
             prefix_block_ids=tuple(range(blocks)),
-            block_tokens=_PREFIX_BLOCK_TOKENS,
+            block_tokens=_PREFIX_BLOCK_TOKENS if blocks else None,
         )
 
 

@@ -56,6 +56,19 @@ def operator_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, An
     yield gate_rows, types, {"TILE": 1024}
 
 
+def product_kernels() -> Iterator[tuple[Any, Mapping[str, str], Mapping[str, Any]]]:
+    """Return the product with weights in few bits, for few rows and for many."""
+    from servetwin.engine.kernels.programs.products import multiply_codes
+
+    types = {"x": "*bf16", "y": "*bf16"}
+    int8 = types | {"codes": "*i8", "scales": "*fp32"}
+    int4 = types | {"codes": "*u8", "scales": "*bf16", "middles": "*bf16"}
+    for rows in (16, 64):
+        tiles = {"TILE_ROWS": rows, "TILE": 64}
+        yield multiply_codes, int8, {"INT4": False, "middles": None, **tiles}
+        yield multiply_codes, int4, {"INT4": True, **tiles}
+
+
 def compile_one(
     kernel: Any, types: Mapping[str, str], constants: Mapping[str, Any], architecture: int
 ) -> dict[str, Any]:
@@ -83,7 +96,8 @@ def main() -> None:
     """Compile everything for the architectures that are given."""
     warnings.simplefilter("ignore")
     for architecture in map(int, sys.argv[1:]):
-        for kernel, types, constants in chain(decode_kernels(), operator_kernels()):
+        kernels = chain(decode_kernels(), operator_kernels(), product_kernels())
+        for kernel, types, constants in kernels:
             compiled = compile_one(kernel, types, constants, architecture)
             sys.stdout.write(json.dumps(compiled) + "\n")
 

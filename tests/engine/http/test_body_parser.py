@@ -5,8 +5,8 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,18 +38,33 @@ CASES: list[tuple[type[GenerationBody], dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def parser() -> Iterator[BodyParser]:
-    with closing(BodyParser()) as parser:
-        yield parser
+def parsed(kind: type[GenerationBody], *bodies: bytes) -> list[object]:
+    """The requests, or the errors' fields; one after the other, by one parser."""
+
+    async def parse() -> list[object]:
+        parser = BodyParser()
+        return [await outcome(parser, kind, raw) for raw in bodies]
+
+    return asyncio.run(parse())
 
 
-def parsed(parser: BodyParser, kind: type[GenerationBody], raw: bytes) -> object:
-    """The request, or the error's fields."""
+async def outcome(parser: BodyParser, kind: type[GenerationBody], raw: bytes) -> object:
     try:
-        return asyncio.run(parser.parse(kind, bytearray(raw), LIMITS))
+        return await parser.parse(kind, bytearray(raw), LIMITS)
     except ApiError as error:
         return error.status, error.message, error.param, error.code
+
+
+def processes() -> list[int]:
+    """The processes that parse large bodies now."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            arguments = (folder / "cmdline").read_bytes()
+            if int(parent) == os.getpid() and b"anyio.to_process" in arguments:
+                found.append(int(folder.name))
+    return found
 
 
 class RecordingTokenizer(ByteTokenizer):
@@ -69,69 +84,91 @@ threads: list[threading.Thread] = []
 def test_a_slow_tokenizer_keeps_long_texts_out_of_the_event_loop(size: int) -> None:
     limits = ModelLimits("fake", 1000, 300_000, RecordingTokenizer())
     body = bytearray(json.dumps({"prompt": "a" * size}).encode())
-    with closing(BodyParser()) as parser:
-        asked = asyncio.run(parser.parse(CompletionBody, body, limits))
-        assert parser.process_ids == []
+    asked = asyncio.run(BodyParser().parse(CompletionBody, body, limits))
+    assert processes() == []
     assert len(asked.prompts[0][0]) == size
     assert (threads[-1] is threading.main_thread()) == (size < SMALL_BODY_BYTES)
 
 
-@pytest.mark.parametrize(("kind", "body"), CASES)
-def test_both_ways_give_the_same(
-    parser: BodyParser, kind: type[GenerationBody], body: dict[str, Any]
-) -> None:
-    raw = json.dumps(body).encode()
-    here, there = parsed(parser, kind, raw), parsed(parser, kind, raw.ljust(LARGE_BODY_BYTES + 1))
-    assert here == there
+@pytest.mark.parametrize("kind", [CompletionBody, ChatBody])
+def test_both_ways_give_the_same(kind: type[GenerationBody]) -> None:
+    small = [json.dumps(body).encode() for one, body in CASES if one is kind]
+    large = [raw.ljust(LARGE_BODY_BYTES + 1) for raw in small]
+    assert parsed(kind, *small) == parsed(kind, *large)
 
 
 def test_small_bodies_need_no_process() -> None:
-    with closing(BodyParser()) as parser:
-        assert isinstance(parsed(parser, CompletionBody, b'{"prompt":"a"}'), GenerationRequest)
-        assert parser.process_ids == []
+    (found,) = parsed(CompletionBody, b'{"prompt":"a"}')
+    assert isinstance(found, GenerationRequest)
+    assert processes() == []
 
 
 LARGE = b'{"prompt":"a"}'.ljust(LARGE_BODY_BYTES + 1)
 
 
 def test_a_process_that_dies_fails_one_body() -> None:
-    with closing(BodyParser()) as parser:
-        assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
-        (process_id,) = parser.process_ids
+    async def kill_it_between() -> None:
+        parser = BodyParser()
+        assert isinstance(await outcome(parser, CompletionBody, LARGE), GenerationRequest)
+        (process_id,) = processes()
+        body = asyncio.ensure_future(outcome(parser, CompletionBody, HUGE))
+        os.kill(process_id, signal.SIGSTOP)
+        await asyncio.sleep(0.1)
         os.kill(process_id, signal.SIGKILL)
-        assert parsed(parser, CompletionBody, LARGE) == (
+        assert await body == (
             400, "the body could not be parsed: its process has died", None, "invalid_json",
         )  # fmt: skip
-        assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
+        assert isinstance(await outcome(parser, CompletionBody, LARGE), GenerationRequest)
+
+    asyncio.run(kill_it_between())
+    assert processes() == [], "all end with the event loop"
 
 
 def test_a_body_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(BodyParser()) as parser:
-        assert isinstance(parsed(parser, CompletionBody, LARGE), GenerationRequest)
-        (process_id,) = parser.process_ids
+    async def stop_it() -> None:
+        parser = BodyParser()
+        assert isinstance(await outcome(parser, CompletionBody, LARGE), GenerationRequest)
+        (process_id,) = processes()
         os.kill(process_id, signal.SIGSTOP)
         monkeypatch.setattr(body_parser, "PARSE_LIMIT_S", 0.2)
-        found = parsed(parser, CompletionBody, LARGE)
+        found = await outcome(parser, CompletionBody, LARGE)
         assert found == (400, "the body took more than 0.2 s to parse", None, "invalid_json")
+        assert processes() == []
+
+    asyncio.run(stop_it())
+
+
+def test_signals_to_the_whole_group_end_no_process() -> None:
+    """Ctrl-C reaches all: the server lets running requests finish."""
+
+    async def interrupt() -> None:
+        parser = BodyParser()
+        assert isinstance(await outcome(parser, CompletionBody, LARGE), GenerationRequest)
+        (process_id,) = processes()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(process_id, number)
+        assert isinstance(await outcome(parser, CompletionBody, LARGE), GenerationRequest)
+        assert processes() == [process_id]
+
+    asyncio.run(interrupt())
+
+
+HUGE = LARGE.ljust(body_parser.HUGE_BODY_BYTES + 1)
 
 
 def test_huge_bodies_leave_a_process_to_others() -> None:
-    huge = LARGE.ljust(body_parser.HUGE_BODY_BYTES + 1)
-
-    async def all_at_once(parser: BodyParser) -> None:
-        kept = [
-            asyncio.ensure_future(parser.parse(CompletionBody, bytearray(huge), LIMITS))
-            for _ in range(4)
-        ]
-        await asyncio.to_thread(wait_until, lambda: bool(parser.process_ids))
-        (stopped,) = parser.process_ids
+    async def all_at_once() -> None:
+        parser = BodyParser()
+        kept = [asyncio.ensure_future(outcome(parser, CompletionBody, HUGE)) for _ in range(4)]
+        await asyncio.to_thread(wait_until, lambda: bool(processes()))
+        (stopped,) = processes()
         os.kill(stopped, signal.SIGSTOP)
-        other = await parser.parse(CompletionBody, bytearray(LARGE), LIMITS)
+        other = await outcome(parser, CompletionBody, LARGE)
         assert isinstance(other, GenerationRequest)
         assert not any(task.done() for task in kept)
         os.kill(stopped, signal.SIGCONT)
-        assert len(await asyncio.gather(*kept)) == 4
-        assert len(parser.process_ids) == 2
+        found = await asyncio.gather(*kept)
+        assert all(isinstance(one, GenerationRequest) for one in found)
+        assert len(processes()) == 2
 
-    with closing(BodyParser()) as parser:
-        asyncio.run(all_at_once(parser))
+    asyncio.run(all_at_once())

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from servetwin.engine.kernels.graphs import Replay
 from servetwin.engine.models import model
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.operators import PLAIN
+from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import TokenState
 from servetwin.policies.batch import Batch, ScheduledSequence
 from servetwin.policies.sequence import Sequence
@@ -89,14 +91,17 @@ class NoReplay:
         return lambda: output
 
 
+Make = Callable[..., tuple[Runner, NoReplay, Launches]]
+
+
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], tuple[Runner, NoReplay, Launches]]:
-    def make(layers: int) -> tuple[Runner, NoReplay, Launches]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Make:
+    def make(layers: int, heads: int = CONFIG.heads, rows: int = 8) -> Any:
         launches, graphs = Launches(), NoReplay()
         monkeypatch.setattr(model, "operators_for", lambda device: FusedOperators(launches))
         computation = Computation(device="cpu", prepack=False)
-        config = replace(CONFIG, layers=layers)
-        runner = Runner(config, computation, layout="paged", kv_tokens=256)
+        config = replace(CONFIG, layers=layers, heads=heads)
+        runner = Runner(config, computation, layout="paged", kv_tokens=32 * rows)
 
         def attend(
             queries: Tensor,
@@ -108,30 +113,47 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], tuple[Runner, No
                 return attend_by_table(queries, stored, tables, visible)
 
         runner._attention = TableAttention(runner.store, attend)
-        runner.capture_decodes(graphs, 8, 64)
+        runner.capture_decodes(graphs, rows, 64)
         return runner, graphs, launches
 
     return make
 
 
-Make = Callable[[int], tuple[Runner, NoReplay, Launches]]
-
-
 @pytest.mark.parametrize("sampled", [True, False])
 def test_a_step_launches_little_outside_of_its_graph(counted: Make, sampled: bool) -> None:
     runner, _, launches = counted(2)
-    seqs = [Sequence(str(i), 0.0, 20, 30) for i in range(8)]
+    params = GREEDY if not sampled else replace(GREEDY, temperature=0.8, top_p=0.9, seed=1)
+    launched = step_launches(runner, launches, 8, params) + UNSEEN
+    assert launched <= (MOST_OUTSIDE if sampled else MOST_OUTSIDE_GREEDY), launches.names
+
+
+def step_launches(
+    runner: Runner, launches: Launches, sequences: int, params: SamplingParams = GREEDY
+) -> int:
+    """Launches and copies of a step of decodes, once another has warmed it up."""
+    seqs = [Sequence(str(i), 0.0, 20, 30) for i in range(sequences)]
     for index, seq in enumerate(seqs):
         seq.blocks = [2 * index, 2 * index + 1]
-    params = GREEDY if not sampled else replace(GREEDY, temperature=0.8, top_p=0.9, seed=1)
     states = {seq.request_id: TokenState([1] * 21, params) for seq in seqs}
     batch = Batch([ScheduledSequence(seq, 20, 1, yields_token=True) for seq in seqs])
     runner.execute(batch, states)
     launches.count = 0
     with launches:
         runner.execute(batch, states)
-    launched = launches.count + UNSEEN
-    assert launched <= (MOST_OUTSIDE if sampled else MOST_OUTSIDE_GREEDY), launches.names
+    return launches.count
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_a_step_launches_the_same_for_one_sequence_and_for_many_and_for_any_heads(
+    counted: Make, captured: bool
+) -> None:
+    counts = {}
+    for heads, sequences in product((4, 16), (1, 64)):
+        runner, _, launches = counted(2, heads, 64)
+        if not captured:
+            runner._graphs = None
+        counts[heads, sequences] = step_launches(runner, launches, sequences)
+    assert len(set(counts.values())) == 1, counts
 
 
 def test_every_layer_launches_few_kernels_inside_of_it(counted: Make) -> None:

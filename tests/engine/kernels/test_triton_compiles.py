@@ -31,7 +31,9 @@ def test_every_kernel_compiles_for_the_shapes_of_real_models(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     compiled = [json.loads(line) for line in done.stdout.splitlines()]
-    kernels = ("attend_share", "merge_shares", "norm_rows", "rotate_heads", "gate_rows")
+    kernels = (
+        "attend_share", "merge_shares", "norm_rows", "rotate_heads", "gate_rows", "multiply_codes",
+    )  # fmt: skip
     assert {(one["architecture"], one["kernel"]) for one in compiled} == {
         *product(SHARED_BYTES, kernels)
     }

@@ -21,7 +21,7 @@ def test_efficiencies_of_a_command_line_replace_the_assumed_ones() -> None:
         ("memory=0", "memory: 0 is not possible"),
         ("knee=0.5", r"knee: 0\.5 is not possible; it must be from 1 to 1e\+06"),
         ("overhead_s=nan", "overhead_s: nan is not possible"),
-        ("memory=fast", "memory: 'fast' is not a number"),
+        ("memory=fast", "memory: fast is not possible; it must be above 0 and at most 1"),
     ],
 )
 def test_impossible_efficiencies_are_named(text: str, message: str) -> None:
