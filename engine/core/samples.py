@@ -3,7 +3,6 @@
 from servetwin.engine.core.step_isolation import BlockCopies
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Scheduler
-from servetwin.policies.schedulers.beam import BeamSearch
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence, Siblings
 
@@ -12,9 +11,9 @@ def forks_samples(scheduler: Scheduler) -> bool:
     """Return whether a scheduler makes one sequence into several once its prompt is computed.
 
     With any other, and with ``queue_samples``, each sample is a request of its own: static batching
-    has one row for each, a beam is no sample, and drafts are made for single sequences.
+    has one row for each, and drafts are made for single sequences.
     """
-    if isinstance(scheduler, BeamSearch) or not isinstance(scheduler, ContinuousBatching):
+    if not isinstance(scheduler, ContinuousBatching):
         return False
     return not (scheduler.config.queue_samples or scheduler.config.draft_rows)
 
