@@ -8,12 +8,13 @@ and name the fields that it answers for.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from servetwin.app.serving.models import drafts_of, model_of, shape_of
 from servetwin.engine.kv.forgetting import cannot_forget
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.model_config import PRESETS, ModelConfig
 from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
@@ -21,7 +22,7 @@ from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.step_times.roofline.deployment import Deployment, Kernels
 from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
 from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS
-from servetwin.sim.techniques.registry import TECHNIQUES, Toggles
+from servetwin.sim.techniques.registry import TECHNIQUES, Toggles, find_technique
 from servetwin.sim.techniques.setup import Setup, changed_fields
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import EngineError, PolicyError, ServetwinError
@@ -268,7 +269,7 @@ def translated(name: str, engine: EngineSetup, before: Setup, after: Setup) -> E
     try:
         return _translate(engine, before, after)
     except PolicyError as error:
-        runs = ", ".join(runnable_techniques())
+        runs = ", ".join(engine_forms())
         raise CannotRun(
             f"technique {name}: the bundled engine cannot run it, {error}; it runs {runs}"
         ) from error
@@ -292,30 +293,35 @@ def _translation_of(field: str) -> Translation:
     raise PolicyError(f"it has nothing for {field}")
 
 
-_ANY_MODEL = ModelConfig("any", 512, 12, 8, 4, 64, 1536, 32_000)
-_EXAMPLES: dict[str, dict[str, object]] = {
-    "speculative": {"draft": "base"},
-    "tree-speculation": {"draft": "base"},
-    "grouped-query": {"kv_heads": 2},
-    "latent-attention": {"latent_dim": 64, "rope_dim": 16, "nope_dim": 32, "value_dim": 32},
-    "distillation": {"student": "small"},
-    "smooth-quant": {"scales": "dynamic"},
-    "kv-quantisation": {"format": "int8"},
+SMALL = EngineSetup(PRESETS["small"], PolicyConfig(), Computation())
+"""The engine that tells which techniques it runs."""
+_PARAMETERS = {
+    "speculative": "draft=small",
+    "tree-speculation": "draft=small",
+    "grouped-query": "kv_heads=1",
+    "structured-pruning": "kept_heads=0.5",
+    "latent-attention": "latent_dim=64,rope_dim=16,nope_dim=32,value_dim=32",
+    "distillation": "student=tiny",
+    "smooth-quant": "scales=dynamic",
+    "kv-quantisation": "format=int8",
 }
-"""Parameters of techniques that need some."""
+"""Of techniques that need some on the preset ``small``."""
 
 
-def runnable_techniques() -> list[str]:
-    """Return the techniques that the bundled engine runs with some parameters."""
-    return [name for name in TECHNIQUES if _runs(name)]
+@cache
+def engine_forms() -> dict[str, str]:
+    """Return the techniques that the bundled engine runs, with parameters for ``small``, by name.
+
+    What it neither turns on nor off is not there: it refuses that, or its kernels always do it.
+    """
+    forms = {name: f"{name}:{_PARAMETERS.get(name, '')}".rstrip(":") for name in TECHNIQUES}
+    return {name: form for name, form in forms.items() if _runs(form)}
 
 
-def _runs(name: str) -> bool:
-    engine = EngineSetup(_ANY_MODEL, PolicyConfig(), Computation())
-    technique = TECHNIQUES.build(name, **_EXAMPLES.get(name, {}))
+def _runs(form: str) -> bool:
     try:
-        off, on = technique.sides(plain_setup(engine))
-        _translate(engine, off, on)
+        off, on = find_technique(form).sides(plain_setup(SMALL))
+        _translate(SMALL, off, on)
     except ServetwinError:
         return False
     return on != off

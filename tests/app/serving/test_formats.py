@@ -2,7 +2,7 @@
 
 import pytest
 
-from servetwin.app.serving.techniques import CannotRun, runnable_techniques, with_techniques
+from servetwin.app.serving.techniques import CannotRun, engine_forms, with_techniques
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
@@ -58,7 +58,7 @@ def test_what_the_engine_cannot_make_is_refused_with_the_reason(
     assert f"the bundled engine cannot run it, {reason}" in str(refused.value)
 
 
-def test_runnable_techniques_name_them() -> None:
+def test_engine_forms_name_them() -> None:
     names = {"weight-int8", "weight-int4", "smooth-quant", "kv-quantisation"}
-    assert names <= set(runnable_techniques())
-    assert not {"gptq", "awq", "llm-int8", "fp8", "gguf"} & set(runnable_techniques())
+    assert names <= set(engine_forms())
+    assert not {"gptq", "awq", "llm-int8", "fp8", "gguf"} & set(engine_forms())

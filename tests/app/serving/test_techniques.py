@@ -8,9 +8,9 @@ from servetwin.app.serving.models import model_of, shape_of
 from servetwin.app.serving.techniques import (
     CannotRun,
     EngineSetup,
+    engine_forms,
     notes,
     plain_setup,
-    runnable_techniques,
     with_techniques,
 )
 from servetwin.engine.drafting.drafts import Drafts
@@ -118,7 +118,7 @@ def test_exits_are_the_techniques() -> None:
     found = started_with("early-exit:depths=0.25x1,shares=0.5x0.5")
     assert found == replace(SMALL, computation=Computation(exits=((0.25, 0.5), (1.0, 0.5))))
     assert ServeOptions.from_json(found.as_json()) == found
-    assert "early-exit" in runnable_techniques()
+    assert "early-exit" in engine_forms()
 
 
 def test_off_comes_before_on_and_memory_keeps_its_size() -> None:
@@ -141,7 +141,7 @@ def test_a_field_that_nothing_translates_is_refused(technique: str, field: str) 
     name = technique.partition(":")[0]
     said = f"technique {name}: the bundled engine cannot run it, it has nothing for {field}; "
     assert str(refused.value).startswith(said)
-    assert str(refused.value).endswith(f"it runs {', '.join(runnable_techniques())}")
+    assert str(refused.value).endswith(f"it runs {', '.join(engine_forms())}")
 
 
 @pytest.mark.parametrize("technique", ["weight-offload", "kv-offload", "kv-offload:prefetch=false"])
@@ -236,7 +236,7 @@ def test_what_makes_no_sense_is_refused_by_the_technique_itself() -> None:
 
 
 def test_every_technique_that_is_said_to_run_is_translated() -> None:
-    runs = runnable_techniques()
+    runs = engine_forms()
     assert {"speculative", "tree-speculation", "self-speculation"} <= set(runs)
     assert {"chunked-prefill", "prefix-cache", "dynamic-insertion"} <= set(runs) <= set(TECHNIQUES)
     for name in ("chunked-prefill", "prefix-cache", "dynamic-insertion"):
