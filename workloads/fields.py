@@ -187,6 +187,13 @@ def checked(
     }
 
 
+def check_reasoning(record: Mapping[str, Any], name: str) -> None:
+    """Raise RowError where an answer has more tokens of reasoning than in all."""
+    output, hidden = record["output_tokens"], record.get(name) or 0
+    if hidden > output > 0:
+        raise RowError(name, f"part of the output, which has {output} tokens", hidden)
+
+
 def _check_range(name: str, value: float, minimum: int | None, maximum: float) -> None:
     if minimum is not None and value < minimum:
         reason = "negative" if value < 0 else f"must be at least {minimum}"

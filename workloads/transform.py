@@ -128,6 +128,29 @@ def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
     return trace.replaced(estimated, f"output lengths declared with an error of cv {cv:g}")
 
 
+def limit_reasoning(trace: Trace, most_tokens: int) -> Trace:
+    """Cut the reasoning of every answer to ``most_tokens``; what is visible of it stays.
+
+    Raises ``TraceError`` for a negative limit, and where no request says what is reasoning.
+    """
+    check_not_negative("--reasoning-budget", most_tokens)
+    if all(request.reasoning_tokens is None for request in trace):
+        raise TraceError("--reasoning-budget: no request of the trace has reasoning_tokens")
+    cut = [_less_reasoning(request, most_tokens) for request in trace]
+    fewer = [b.output_tokens - a.output_tokens for b, a in zip(trace, cut, strict=True)]
+    where = counted(sum(map(bool, fewer)), "request")
+    what = f"at most {counted(most_tokens, 'token')} of reasoning"
+    return trace.replaced(cut, f"{what}: {counted(sum(fewer), 'token')} less in {where}")
+
+
+def _less_reasoning(request: Request, most_tokens: int) -> Request:
+    hidden = min(request.reasoning_tokens or 0, most_tokens)
+    fewer = (request.reasoning_tokens or 0) - hidden
+    return (
+        _with_output(request, max(1, request.output_tokens - fewer), hidden) if fewer else request
+    )
+
+
 def in_lanes(trace: Trace, rules: LaneRules) -> Trace:
     """Return the trace as lanes replay it. Raises ``TraceError`` for one without requests."""
     trees = len({*tasks(links_of(trace)).values()})
@@ -158,6 +181,10 @@ def _scaled_output(request: Request, factor: Fraction) -> Request:
     reasoning = request.reasoning_tokens
     if reasoning is not None:
         reasoning = min(output_tokens, round(reasoning * factor))
+    return _with_output(request, output_tokens, reasoning)
+
+
+def _with_output(request: Request, output_tokens: int, reasoning: int | None) -> Request:
     ids = request.answer_block_ids if output_tokens == request.output_tokens else ()
     return replace(
         request, output_tokens=output_tokens, reasoning_tokens=reasoning, answer_block_ids=ids

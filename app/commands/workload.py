@@ -19,7 +19,7 @@ Written = Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")
 READ = ("spread_ties", "max_bad_rows", "reader", "columns")
 CONVERTED = (
     "rate_scale", "rate_per_s", "prompt_scale", "output_scale", "start_s", "end_s", "limit",
-    "compact", "summary_tokens", "tokenizer", *READ,
+    "reasoning_budget", "compact", "summary_tokens", "tokenizer", *READ,
 )  # fmt: skip
 
 

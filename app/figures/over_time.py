@@ -150,12 +150,17 @@ def _point_cloud(
     *,
     medians: bool = False,
 ) -> Figure:
-    """Draw ``y`` of the requests of each run by their arrival."""
+    """Draw ``y`` of the requests of each run by their arrival; hovering shows it as ``value``."""
     alt, counts = [f"{y} of single requests by their arrival."], {}
     figure = canvas(ARRIVAL, y, "", title)
     for run, frame in points.items():
         known = frame[["scheduled_s", "y", "request_id"]].dropna().sort_values("scheduled_s")
-        counts[run] = _add_points(figure, run, known, looks[run].points, value)
+        shown = evenly(known, MOST_POINTS)
+        counts[run] = len(shown), len(known)
+        ids = [escape_markup(request) for request in shown["request_id"]]
+        options = {"text": ids, "marker": looks[run].points, "legendgroup": run}
+        hover = f"%{{text}}: {value} at %{{x:.4g}} s{OF_RUN}"
+        plot(figure, "markers", run, shown["scheduled_s"], shown["y"], hover, **options)
         alt.append(f"{run}: {len(known):,} requests, {in_words(known['y'], unit)}.")
         if medians:
             _add_medians(figure, run, known, looks[run])
@@ -185,21 +190,6 @@ def _tokens_until(done: pd.DataFrame, at_s: FloatArray) -> FloatArray:
     others = done["output_tokens"].to_numpy(dtype=float) - 1
     tokens: FloatArray = (at_s >= first_s).sum(axis=0) + others @ progress
     return tokens
-
-
-def _add_points(
-    figure: Figure, name: str, points: pd.DataFrame, marker: object, value: str = "%{y:.4g}"
-) -> tuple[int, int]:
-    """Add ``y`` of ``points`` by arrival; ``value`` is how hovering shows it.
-
-    Return how many of how many are shown.
-    """
-    shown = evenly(points, MOST_POINTS)
-    hover = f"%{{text}}: {value} at %{{x:.4g}} s{OF_RUN}"
-    ids = [escape_markup(request) for request in shown["request_id"]]
-    options = {"text": ids, "marker": marker, "legendgroup": name}
-    plot(figure, "markers", name, shown["scheduled_s"], shown["y"], hover, **options)
-    return len(shown), len(points)
 
 
 def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> None:

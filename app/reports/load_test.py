@@ -152,6 +152,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
         f"{number(summary['request_throughput_per_s'], 1.0)} requests/s over "
         f"{summary['makespan_s']:.2f} s; {summary['output_tokens']} tokens out, "
         f"{summary['prompt_tokens']} in",
+        *tables.reasoning_lines(summary, slo),
         "",
         *claims.wrapped(sent, "  "),
         "",

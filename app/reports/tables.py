@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.records.metrics import LATENCIES, describe, duration, gaps_s
+from servetwin.sim.records.metrics import LIMITED, SLO, describe, duration, gaps_s
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, describe_steady
 from servetwin.workloads.rows import counted
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 _POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
-_METRICS = ("ttft_s", "tpot_s", "e2e_s", "task_s", "decode_tps", "request_tps")
+_METRICS = (*LIMITED, "decode_tps", "request_tps")
 
 
 def scenario_lines(source: str, scenario: "Scenario", record: Mapping[str, Any]) -> list[str]:
@@ -54,9 +54,19 @@ def totals_lines(summary: Mapping[str, Any]) -> list[str]:
         f"{summary['makespan_s']:.1f} s, prefix hits "
         f"{100 * (summary['prefix_hit_rate_tokens'] or 0):.2f} % of prompt tokens, "
         f"{summary['preemptions']} preemptions",
+        *reasoning_lines(summary),
         f"simulated {speed['steps']} steps in {speed['wall_s']:.2f} s "
         f"({speed['requests_per_s']:.0f} requests/s)",
     ]
+
+
+def reasoning_lines(summary: Mapping[str, Any], slo: SLO | None = None) -> list[str]:
+    """Return how many output tokens are hidden; where none is, what a limit of TTFO is of."""
+    if not (hidden := summary.get("reasoning_tokens")):
+        of_first = "no answer marks its reasoning: the SLO's TTFO is the TTFT"
+        return [of_first] if slo and slo.ttfo_s else []
+    tokens = summary["output_tokens"]
+    return [f"reasoning {hidden:,} of {tokens:,} output tokens ({100 * hidden / tokens:.1f} %)"]
 
 
 def task_lines(summary: Mapping[str, Any], devices: int = 0) -> list[str]:
@@ -169,16 +179,13 @@ def described(run: Run) -> dict[str, Mapping[str, Mapping[str, Any]]]:
     They are of the whole run and, where there is one, of its steady part.
     """
     summary = run.summary()
-    figures = {name: summary[name] for name in LATENCIES}
+    figures = {name: summary[name] for name in LIMITED if name in summary}
     finished = run.requests[run.requests["status"] == "finished"]
     if "ttft_sent_s" in run.requests:
         figures["ttft_sent_s"] = describe(finished["ttft_sent_s"])
-    if "ttfo_s" in finished and (finished["ttfo_s"] > finished["ttft_sent_s"]).any():
-        figures["ttfo_s"] = describe(finished["ttfo_s"])
     if "chunk_s" in run.requests:
         figures["gap_s"] = describe(gaps_s(finished["chunk_s"]))
-    more = ("task_s", "decode_tps", "request_tps")
-    figures |= {name: summary[name] for name in more if name in summary}
+    figures |= {name: summary[name] for name in ("decode_tps", "request_tps")}
     steady = summary["steady"]
     settled = () if steady["unsettled"] else figures.keys() & steady.keys()
     return {WHOLE_RUN: figures, STEADY_PART: {name: steady[name] for name in settled}}

@@ -76,7 +76,7 @@ class Rows:
             "output_tokens": stream.output_tokens
             if stream.failure
             else max(1, stream.output_tokens),
-            "reasoning_tokens": _reasoning(stream),
+            "reasoning_tokens": stream.reasoning_tokens or None,
             "cached_tokens": stream.cached_tokens if stream.cached_reported else None,
             "block_tokens": BLOCK_TOKENS,
             "prefix_block_ids": self._anonymiser.block_ids(parts, prompt_tokens),
@@ -138,9 +138,3 @@ def most_tokens(body: Mapping[str, Any]) -> int:
 
 def _text(part: Any) -> str:
     return part if isinstance(part, str) else json.dumps(part)
-
-
-def _reasoning(stream: TokenStream) -> int | None:
-    return (
-        sum(n for n, thought in zip(stream.tokens, stream.thoughts, strict=True) if thought) or None
-    )

@@ -225,7 +225,7 @@ def _finished_share(run: Run) -> float | None:
     return float((wanted["status"] == "finished").mean()) if len(wanted) else None
 
 
-_SLO_EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s,task=120s"
+_SLO_EXAMPLE = "write for example ttft=500ms,ttfo=2s,tpot=50ms,e2e=2s,task=120s"
 
 
 def parse_slo(text: str) -> SLO:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from servetwin.loadtest.report.rows import Row
 from servetwin.loadtest.report.token_counts import token_count_warnings
-from servetwin.sim.records.metrics import REQUEST_COLUMNS, derive, describe
+from servetwin.sim.records.metrics import REASONING_COLUMNS, REQUEST_COLUMNS, derive, describe
 from servetwin.sim.records.run import Run
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.rows import counted
@@ -34,8 +34,8 @@ def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
     frame = derive(pd.DataFrame(rows))
     frame["warm_up"] = frame["scheduled_s"] < warm_up_s
     frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
-    frame["ttfo_s"] = frame["first_output_s"] - frame["sent_s"]
-    return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS]]
+    reasons = "reasoning_tokens" in frame and frame["reasoning_tokens"].any()
+    return frame[[*REQUEST_COLUMNS, *EXTRA_COLUMNS, *(REASONING_COLUMNS if reasons else ())]]
 
 
 def delivered(

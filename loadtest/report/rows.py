@@ -24,7 +24,7 @@ UNSEEN: Row = {"preemptions": 0, "queue_s": np.nan, "replica": 0}
 """What no client sees of a server."""
 _OF_A_STREAM = (
     "output_tokens", "cached_tokens", "first_chunk_tokens", "first_chunk_told", "tokens_from",
-    "cached_reported",
+    "cached_reported", "reasoning_tokens",
 )  # fmt: skip
 """The fields of a row that a ``TokenStream`` has by the same names."""
 

@@ -95,7 +95,7 @@ def is_buffered(
     None where the client cannot tell: its event loop stood still, while the answer was on its way,
     for as long as a fast server takes to make all of its tokens.
     """
-    stamps_ns, tokens = stream.stamps_ns, stream.output_tokens
+    stamps_ns, tokens = stream.stamps_ns, stream.output_tokens - stream.unseen_tokens
     if sent_ns is None or not stamps_ns:
         return False
     if stream.is_lines and len(stamps_ns) == 1:

@@ -139,15 +139,15 @@ class TokenStream:
 
     @property
     def first_chunk_tokens(self) -> int:
-        """The tokens in the first event: all if it is alone, else the server's count, or 1."""
+        """The tokens up to the first event: all if it is alone, else the server's count, or 1."""
         if len(self.tokens) == 1:
             return self.output_tokens
-        return self.tokens[0] if self.tokens else 0
+        return self.unseen_tokens + self.tokens[0] if self.tokens else 0
 
     @property
     def first_chunk_told(self) -> bool:
         """Whether ``first_chunk_tokens`` is known rather than assumed."""
-        return len(self.tokens) == 1 or any(self.reported[:1])
+        return len(self.tokens) == 1 or any(self.reported[:1]) or self.unseen_tokens > 0
 
     @property
     def first_sure_ns(self) -> int | None:
@@ -160,6 +160,20 @@ class TokenStream:
         """The stamp of the first token event that is not reasoning."""
         pairs = zip(self.stamps_ns, self.thoughts, strict=True)
         return next((stamp_ns for stamp_ns, thought in pairs if not thought), None)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """The output tokens that are reasoning: the server's count, else those of its channel."""
+        details = self.usage.get("completion_tokens_details")
+        count = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
+        if type(count) is int and 0 < count <= self.output_tokens:
+            return count
+        return sum(n for n, thought in zip(self.tokens, self.thoughts, strict=True) if thought)
+
+    @property
+    def unseen_tokens(self) -> int:
+        """The reasoning of a server that counts it but sends nothing before the answer."""
+        return 0 if any(self.thoughts) else self.reasoning_tokens
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -31,7 +31,7 @@ class Rank(Replica):
     def submit_at(self, seq: Sequence, now: int) -> Refusal | None:
         """Submit at ``now``; the next step of the group may begin earlier for it."""
         assert self.group is not None
-        refusal = self.scheduler.add(seq)
+        refusal = self.enter(seq)
         if refusal is None:
             changes = self._plan is None or self.scheduler.changes_batch(seq)
             self.group.has_arrival(now, changes)
@@ -145,7 +145,7 @@ class LockstepGroup:
         steps = [1]
         working = [(r, b) for r, b in zip(self._ranks, batches, strict=True) if b is not None]
         if self._macro and not any(batch.drafted for _, batch in working):
-            steps = [rank.scheduler.repeatable_steps(batch) for rank, batch in working]
+            steps = [rank.repeats(batch) for rank, batch in working]
         self._steps = min(steps)
         duration = self._clock.begin_all(batches, self._steps, self._steps_done)
         self._started, self._due = now, now + duration

@@ -52,6 +52,10 @@ class Recorder:
         self.keeps_more = keep_records or keep_usage
         self.records: list[StepRecord] = []
         self.requests: list[Request] = []
+        self.reasons = False
+        """Whether a request reasons."""
+        self.visible_s: dict[int, float] = {}
+        """By row, when the client had the first token behind the reasoning."""
         self.errors: dict[int, str] = {}
         self.pauses: list[list[float]] = []
         self.handovers: list[list[float]] = []
@@ -78,6 +82,8 @@ class Recorder:
             self._lengthen()
         self._rows = row + 1
         self.requests.append(request)
+        if request.reasoning_tokens:
+            self.reasons = True
         if scheduled_s != request.arrival_s:
             self._scheduled_s[row] = scheduled_s
         return row
@@ -155,7 +161,10 @@ class Recorder:
         return self._last_s[row]
 
     def requests_frame(self) -> pd.DataFrame:
-        """Return one row per request, in order of arrival (``REQUEST_COLUMNS``)."""
+        """Return one row per request, in order of arrival: ``REQUEST_COLUMNS``.
+
+        Where requests reason, also ``REASONING_COLUMNS`` (``sim.records.metrics``).
+        """
         requests, errors = self.requests, self.errors
         rows = len(requests)
         stamps_s = np.array([request.arrival_s for request in requests])
@@ -177,8 +186,14 @@ class Recorder:
             "error": [errors.get(row, "") for row in range(rows)],
         }
         samples = np.array([request.samples for request in requests], int)
+        if self.reasons:
+            hidden = samples * [request.reasoning_tokens or 0 for request in requests]
+            visible_s = [self.visible_s.get(row, _NAN) for row in range(rows)]
+            columns["reasoning_tokens"] = np.minimum(hidden, columns["output_tokens"])
+            columns["first_output_s"] = np.where(hidden > 0, visible_s, columns["first_token_s"])
         columns |= latencies(columns, samples)
-        return pd.DataFrame({name: columns[name] for name in REQUEST_COLUMNS})
+        names = dict.fromkeys((*REQUEST_COLUMNS, *columns))
+        return pd.DataFrame({name: columns[name] for name in names})
 
     def steps_frame(self) -> pd.DataFrame:
         """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""

@@ -13,6 +13,7 @@ from servetwin.policies.step_record import record_step
 from servetwin.sim.core.environment import NEVER, Alarm, Environment
 from servetwin.sim.core.recorder import Recorder, pack_step
 from servetwin.sim.core.run_clock import PassClock, run_clock
+from servetwin.sim.core.visible_tokens import VisibleTokens
 from servetwin.sim.step_times.acceptance import DraftVerifier
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, StepNoise, StepTime
 from servetwin.workloads.errors import PolicyError
@@ -65,6 +66,7 @@ class Replica:
         self._knows_passes = isinstance(self._clock, PassClock)
         """Whether runs of passes that verify drafts are timed; else each is an event."""
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
+        self._visible = VisibleTokens(self.recorder)
         self._steps = 0
         self._plan: _Plan | None = None
         self._planned_steps = 0
@@ -89,7 +91,7 @@ class Replica:
         Decide now if idle, at the next step boundary if it changes the batch.
         """
         self._wakes_in_vain = 0
-        refusal = self.scheduler.add(seq)
+        refusal = self.enter(seq)
         if refusal is None:
             if self._plan is None:
                 self._decide_at(now)
@@ -98,6 +100,17 @@ class Replica:
                 if end:
                     self._decide_at(end)
         return refusal
+
+    def enter(self, seq: Sequence) -> Refusal | None:
+        """Give a sequence to the scheduler; one that another server began has tokens."""
+        if seq.base_generated_tokens and self.recorder.reasons:
+            self._visible.watch(seq, self._steps)
+        return self.scheduler.add(seq)
+
+    def repeats(self, batch: Batch) -> int:
+        """Return how often a batch repeats before anything changes or is to be recorded."""
+        steps = self.scheduler.repeatable_steps(batch)
+        return self._visible.most_steps(steps, self._steps) if self.recorder.reasons else steps
 
     def _decide_at(self, tick: int) -> None:
         """Decide at ``tick`` and not before; on demand, without an alarm."""
@@ -130,7 +143,7 @@ class Replica:
                 return
             steps = 1
             if self.macro and (self.verifier is None or self._knows_passes or not batch.drafted):
-                steps = scheduler.repeatable_steps(batch)
+                steps = self.repeats(batch)
             totals = batch.totals() if batch.chunks else None
             end = now + clock.begin(batch, totals, steps, self._steps)
             plan = (batch, totals, now, now_s, scheduler.load())
@@ -196,14 +209,16 @@ class Replica:
             running, waiting, free_tokens, self.index,
         )  # fmt: skip
         finished = self.scheduler.complete(batch, steps)
-        if finished or totals is not None or not batch.prompt_token:
-            recorder, received_s = self.recorder, now_s
+        recorder, received_s = self.recorder, now_s
+        if finished or totals is not None or not batch.prompt_token or recorder.reasons:
             if recorder.api is not None:
                 received_s += recorder.api.chunk_out_s(decodes + prefills)
             if totals is not None:
                 recorder.prompts_ran(batch, started_s, received_s)
             if not batch.prompt_token:
                 recorder.blocks_ran(batch, received_s)
+            if recorder.reasons:
+                self._visible.ran(batch, self._steps, received_s)
             if finished:
                 recorder.ended(finished, received_s)
                 if self.listeners:

@@ -6,6 +6,8 @@ Stamps of a request, in seconds on one axis: ``scheduled_s`` (its arrival in the
 ===========  ==================================================================================
 TTFT         first_token - scheduled: safe against coordinated omission
 ttft_sent    first_token - sent
+TTFO         first_output - scheduled, where requests reason: to the first token that is visible,
+             which is no reasoning
 TPOT         (last_token - first_token) / (output tokens - tokens of the first chunk);
              undefined, not 0, for a request of one chunk
 E2E latency  last_token - scheduled
@@ -47,11 +49,14 @@ MEANINGS: dict[str, dict[str, str]] = shipped_json("sim/records/columns.json")
 REQUEST_MEANINGS = MEANINGS["requests"]
 """The columns of ``requests.parquet``, one row per request; stamps are of one clock."""
 REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
+REASONING_COLUMNS = tuple(MEANINGS["reasoning"])
+"""The columns of a run in which a request reasons."""
 STEADY_MEANINGS = MEANINGS["steady"]
 """The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
-LIMITED = (*LATENCIES, "task_s")
+VISIBLE = "ttfo_s"
+LIMITED = ("ttft_s", VISIBLE, "tpot_s", "e2e_s", "task_s")
 """What an SLO may limit."""
 SUMMED = ("prompt_tokens", "output_tokens", "cached_tokens")
 _SUMMARIZED = (*LATENCIES, "last_token_s", *SUMMED)
@@ -67,6 +72,8 @@ class SLO:
     e2e_s: float | None = None
     task_s: float | None = None
     """The time to finish the whole task of a request (``sim.records.tasks``)."""
+    ttfo_s: float | None = None
+    """The time to the first visible token: the TTFT where no request reasons."""
 
     def met(self, requests: pd.DataFrame) -> pd.Series:
         """Return which requests finished within every limit; an undefined TPOT breaks none.
@@ -82,9 +89,14 @@ class SLO:
 
 
 def _limited(requests: pd.DataFrame, name: str) -> pd.Series:
-    """Return what is limited; a task without a time breaks every limit, a part of one none."""
+    """Return what is limited; a task without a time breaks every limit, a part of one none.
+
+    So does an answer without a visible token.
+    """
     if name in LATENCIES:
         return requests[name]
+    if name == VISIBLE:
+        return requests.get(name, requests["ttft_s"]).fillna(np.inf)
     if name not in requests:
         raise TraceError("--slo task: no request waits for another one, so there are no tasks")
     is_task = requests["task"].notna()
@@ -100,20 +112,23 @@ def derive(stamps: pd.DataFrame) -> pd.DataFrame:
 
     Without a column ``first_chunk_tokens``, the first chunk of a request is one token.
     """
-    names = ("scheduled_s", "first_token_s", "last_token_s", "output_tokens")
-    columns = {name: stamps[name].to_numpy() for name in names}
+    names = ("scheduled_s", "first_token_s", "last_token_s", "output_tokens", "first_output_s")
+    columns = {name: stamps[name].to_numpy() for name in names if name in stamps}
     first = stamps["first_chunk_tokens"].to_numpy() if "first_chunk_tokens" in stamps else 1
     return stamps.assign(**latencies(columns, first))
 
 
 def latencies(stamps: Mapping[str, AnyArray], first_chunk_tokens: AnyArray | int = 1) -> Arrays:
-    """Return ``LATENCIES``, in seconds, of columns of stamps and ``output_tokens``."""
+    """Return ``LATENCIES``, in seconds, of columns of stamps and ``output_tokens``.
+
+    With ``first_output_s`` also ``VISIBLE``.
+    """
     first_s, last_s = stamps["first_token_s"], stamps["last_token_s"]
     later_tokens = np.asarray(stamps["output_tokens"] - first_chunk_tokens, dtype=float)
+    since = {"ttft_s": first_s, "e2e_s": last_s, VISIBLE: stamps.get("first_output_s")}
     return {
-        "ttft_s": first_s - stamps["scheduled_s"],
         "tpot_s": (last_s - first_s) / np.where(later_tokens > 0, later_tokens, np.nan),
-        "e2e_s": last_s - stamps["scheduled_s"],
+        **{name: at - stamps["scheduled_s"] for name, at in since.items() if at is not None},
     }
 
 
@@ -146,6 +161,7 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
         "makespan_s": makespan_s,
         "prompt_tokens": prompts,
         "output_tokens": outputs,
+        **{name: int(finished[name].sum()) for name in ("reasoning_tokens",) if name in finished},
         "prefix_hit_rate_tokens": ratio(cached, prompts),
         "preemptions": int(requests["preemptions"].sum()),
         **(_attainment(requests, slo, makespan_s) if slo else {}),
@@ -210,17 +226,18 @@ def figure(summary: Mapping[str, Any], metric: str) -> float | None:
 def _finished(requests: pd.DataFrame) -> Arrays:
     """Return the columns that figures are made of, of the finished requests."""
     rows = requests["status"].to_numpy() == "finished"
-    return {name: requests[name].to_numpy()[rows] for name in _SUMMARIZED}
+    names = [*_SUMMARIZED, *(REASONING_COLUMNS if "reasoning_tokens" in requests else ())]
+    return {name: requests[name].to_numpy()[rows] for name in names}
 
 
 def _latencies(finished: Arrays) -> dict[str, Any]:
-    """Describe ``LATENCIES`` of finished requests, and decode TPS and request TPS."""
+    """Describe the latencies of finished requests, and decode TPS and request TPS."""
     with np.errstate(divide="ignore", invalid="ignore"):  # describe leaves out what is undefined
         rates = {
             "decode_tps": 1 / finished["tpot_s"],
             "request_tps": finished["output_tokens"] / finished["e2e_s"],
         }
-    values = {**{name: finished[name] for name in LATENCIES}, **rates}
+    values = {**{name: finished[name] for name in LIMITED if name in finished}, **rates}
     return {name: describe(each) for name, each in values.items()}
 
 

@@ -82,7 +82,7 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     ),
     "lengths": (
         lambda text: independent_lengths(text, None),
-        ("lognormal:mean=512,cv=0.8", "zipf:exponent=1.1,max=99", "7"),
+        ("lognormal:mean=512,cv=0.8", "pareto:alpha=1.1,max=99", "7"),
     ),
     "lanes": (
         lambda text: lanes_of(text, 0), ("8", "8:agentx", "4:idle=10,from=0,to=.5,duration=900")

@@ -117,6 +117,8 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         asked = request(str(index), now_s, prompt, draw(st.integers(1, 30)), ids)
         asked = replace(asked, samples=draw(st.sampled_from([1, 1, 1, 2, 3])))
         tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
+        hidden = draw(st.sampled_from([None, None, 0, 1, 4, 30]))
+        asked = replace(asked, reasoning_tokens=hidden)
         longer = draw(st.sampled_from([None, None, 60]))  # told by its last token alone
         asked = replace(asked, estimated_output_tokens=longer)
         requests.append(replace(asked, tenant=tenant, priority=priority))

@@ -104,6 +104,11 @@ NATIVE = [
     (native(arrival_s="0"), "1: field 'arrival_s': not a number (\"0\")"),
     (native(arrival_s=False), "1: field 'arrival_s': not a number (false)"),
     (native(prompt_tokens=0), "1: field 'prompt_tokens': must be at least 1 (0)"),
+    (
+        native(output_tokens=5, reasoning_tokens=6),
+        "1: field 'reasoning_tokens': part of the output, which has 5 tokens (6)",
+    ),
+    (native(reasoning_tokens=-1), "1: field 'reasoning_tokens': negative (-1)"),
     (native(output_tokens=0), "1: field 'output_tokens': 0 only where status is failed (0)"),
     (native(status="lost"), "1: field 'status': must be ok or failed (\"lost\")"),
     (native(request_id=7), "1: field 'request_id': not a string (7)"),

@@ -32,18 +32,19 @@ def requests(draw: st.DrawFn, row: int) -> Request:
     prompt_tokens = draw(st.integers(1, 60))
     block_tokens = draw(st.sampled_from([None, 4, 16]))
     blocks = prompt_tokens // block_tokens if block_tokens else 0
+    output_tokens = draw(counts)
     return Request(
         f"r{row} {draw(st.text(max_size=4))}",
         draw(times),
         prompt_tokens,
-        draw(counts),
+        output_tokens,
         tuple(draw(st.lists(st.integers(0, 2**80), min_size=blocks, max_size=blocks))),
         block_tokens,
         session_id=draw(labels),
         turn=draw(st.none() | st.integers(0, 9)),
         delay_s=draw(st.none() | times),
         shared_prefix_tokens=draw(st.none() | counts),
-        reasoning_tokens=draw(st.none() | counts),
+        reasoning_tokens=draw(st.none() | st.integers(0, output_tokens)),
         model=draw(labels),
         kind=draw(labels),
         tenant=draw(labels),

@@ -18,6 +18,7 @@ from servetwin.workloads.transform import (
     at_rate,
     clip_context,
     limit,
+    limit_reasoning,
     scale_rate,
     scale_tokens,
     spread_ties,
@@ -83,6 +84,65 @@ def test_scale_tokens() -> None:
     assert [r.output_tokens for r in scaled] == [5, 2, 1, 450]
     assert (scaled.requests[0].reasoning_tokens, scaled.requests[0].shared_prefix_tokens) == (4, 3)
     assert scaled.notes == ("prompts scaled by 0.1, outputs by 0.5",)
+
+
+THINKING = Trace(
+    (
+        Request("a", 0.0, 10, 100, reasoning_tokens=70, answer_block_ids=(7, 8)),
+        Request("b", 1.0, 10, 100, reasoning_tokens=20, answer_block_ids=(9,)),
+        Request("c", 2.0, 10, 100, answer_block_ids=(6,)),
+        Request("d", 3.0, 10, 30, reasoning_tokens=30),
+    ),
+    "made",
+)
+
+
+@pytest.mark.parametrize(
+    ("most", "outputs", "hidden", "said"),
+    [
+        (
+            0,
+            [30, 80, 100, 1],
+            [0, 0, None, 0],
+            "119 tokens less in 3 requests",
+        ),
+        (
+            1,
+            [31, 81, 100, 1],
+            [1, 1, None, 1],
+            "117 tokens less in 3 requests",
+        ),
+        (30, [60, 100, 100, 30], [30, 20, None, 30], "40 tokens less in 1 request"),
+        (70, [100, 100, 100, 30], [70, 20, None, 30], "0 tokens less in 0 requests"),
+    ],
+)
+def test_a_budget_cuts_what_is_hidden_and_leaves_what_is_visible(
+    most: int, outputs: list[int], hidden: list[int | None], said: str
+) -> None:
+    cut = limit_reasoning(THINKING, most)
+    assert [request.output_tokens for request in cut] == outputs
+    assert [request.reasoning_tokens for request in cut] == hidden
+    assert cut.notes[-1].startswith("at most")
+    assert cut.notes[-1].endswith(said)
+    for before, after in zip(THINKING, cut, strict=True):
+        assert after.answer_block_ids == (before.answer_block_ids if before == after else ())
+        if after.output_tokens > 1:
+            assert after.output_tokens - (after.reasoning_tokens or 0) == (
+                before.output_tokens - (before.reasoning_tokens or 0)
+            )
+    assert limit_reasoning(cut, most).requests == cut.requests
+
+
+@pytest.mark.parametrize(
+    ("trace", "most", "message"),
+    [
+        (THINKING, -1, "the --reasoning-budget must be 0 or positive, not -1"),
+        (TRACE.replaced(TRACE.requests[2:], ""), 5, "no request of the trace has reasoning_tokens"),
+    ],
+)
+def test_budgets_that_cannot_be(trace: Trace, most: int, message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        limit_reasoning(trace, most)
 
 
 def test_scale_tokens_keeps_sharing_where_blocks_do_not_divide() -> None:

@@ -1,9 +1,9 @@
-"""Arrival processes with independent gaps, of one client or of many, and what each offers.
+"""Arrival processes with independent gaps, and what each offers.
 
 The first request of a generated trace arrives at 0; a process spaces the others.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import exp, expm1, gamma, isfinite, lgamma, log, log1p, sqrt
@@ -33,8 +33,6 @@ def capped(least: int, most: int | None) -> str:
 
 FloatArray = NDArray[np.float64]
 
-_Z90 = 1.2815515655446004
-"""The 90 % point of the standard normal distribution."""
 _BURSTIEST, _STEADIEST = 0.1, 1000.0
 """The Weibull shapes that are asked for: beyond, the gamma function leaves the floats."""
 
@@ -48,17 +46,6 @@ class ArrivalProcess(Protocol):
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` gaps in seconds."""
-
-
-class RenewalProcess(ArrivalProcess, Protocol):
-    """A process of independent gaps, which can also be met at a random moment."""
-
-    def residual_s(self, rng: np.random.Generator) -> float:
-        """Return seconds from a random moment to the next arrival: a uniform part of a
-        length-biased gap.
-
-        Source: Cox, Renewal Theory (1962), chapter 5.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +100,6 @@ class GammaArrivals(RatedArrivals):
         """Return ``count`` gamma gaps in seconds."""
         return rng.gamma(self.cv**-2, self.cv**2 / self.rate_per_s, count)
 
-    def residual_s(self, rng: np.random.Generator) -> float:
-        """Draw a uniform part of a gap of shape + 1, which is the length-biased gamma."""
-        return rng.random() * rng.gamma(self.cv**-2 + 1, self.cv**2 / self.rate_per_s)
-
 
 @dataclass(frozen=True, slots=True)
 class WeibullArrivals(RatedArrivals):
@@ -131,16 +114,8 @@ class WeibullArrivals(RatedArrivals):
 
     def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return ``count`` Weibull gaps in seconds."""
-        return self._scale_s * rng.weibull(weibull_shape(self.cv), count)
-
-    def residual_s(self, rng: np.random.Generator) -> float:
-        """Draw part of a length-biased gap, whose k-th power is gamma of shape 1 + 1/k."""
         shape = weibull_shape(self.cv)
-        return float(rng.random() * self._scale_s * rng.gamma(1 + 1 / shape) ** (1 / shape))
-
-    @property
-    def _scale_s(self) -> float:
-        return 1 / (self.rate_per_s * gamma(1 + 1 / weibull_shape(self.cv)))
+        return rng.weibull(shape, count) / (self.rate_per_s * gamma(1 + 1 / shape))
 
 
 def weibull_cv(shape: float) -> float:
@@ -166,74 +141,6 @@ def weibull_shape(cv: float) -> float:
     from scipy.optimize import brentq  # slow to import, and few need it
 
     return exp(brentq(excess, log(_BURSTIEST), log(_STEADIEST), xtol=1e-14))
-
-
-def arrivals_within(process: RenewalProcess, span_s: float, rng: np.random.Generator) -> FloatArray:
-    """Return the arrivals in [0, span_s) of a process that began long ago: rate x span_s on
-    average.
-    """
-    times_s = np.array([process.residual_s(rng)])
-    batch = int(1.1 * process.rate_per_s * span_s) + 16
-    while times_s[-1] < span_s:
-        more_s = times_s[-1] + np.cumsum(process.gaps_s(batch, rng))
-        times_s = np.concatenate([times_s, more_s])
-    return times_s[: np.searchsorted(times_s, span_s)]
-
-
-@dataclass(frozen=True, slots=True)
-class ClientArrivals(RatedArrivals):
-    """``clients`` independent gamma processes: client k's rate is proportional to k^-skew.
-
-    Their CVs are lognormal, by median and 90 % point. The defaults are those of the ServeGen
-    clients of public models: rates fall with a slope of -1.05 to -1.8.
-    """
-
-    clients: int = 50
-    skew: float = 1.3
-    cv_median: float = 1.2
-    cv_p90: float = 5.0
-    phrase: ClassVar[str] = (
-        "arrivals of {0.clients:,} clients at {0.rate_per_s:g}/s in all (rates fall with skew "
-        "{0.skew:.3g}; CVs have median {0.cv_median:.3g}, p90 {0.cv_p90:.3g})"
-    )
-
-    def __post_init__(self) -> None:
-        RatedArrivals.__post_init__(self)
-        check_positive("number of clients", self.clients)
-        check_positive("median cv", self.cv_median)
-        check_not_negative("skew of the clients", self.skew)
-        if self.cv_p90 < self.cv_median:
-            least = f"at least the median {self.cv_median:g}"
-            raise TraceError(f"the 90 % cv must be {least}, not {self.cv_p90:g}")
-
-    def processes(self, rng: np.random.Generator) -> list[GammaArrivals]:
-        """Return the processes of the clients, largest rate first; their rates sum to
-        ``rate_per_s``.
-        """
-        weights = np.arange(1, self.clients + 1, dtype=np.float64) ** -self.skew
-        rates = self.rate_per_s * weights / weights.sum()
-        sigma = log(self.cv_p90 / self.cv_median) / _Z90
-        cvs = rng.lognormal(log(self.cv_median), sigma, self.clients)
-        return [GammaArrivals(*pair) for pair in zip(rates.tolist(), cvs.tolist(), strict=True)]
-
-    def gaps_s(self, count: int, rng: np.random.Generator) -> FloatArray:
-        """Return ``count`` gaps in seconds between the arrivals of all clients."""
-        cv_rng, times_rng = rng.spawn(2)
-        processes = self.processes(cv_rng)
-        seeds = times_rng.integers(2**63, size=self.clients).tolist()
-        span_s = 1.1 * (count + 1) / self.rate_per_s
-        while len(times_s := _merged(processes, seeds, span_s)) <= count:
-            span_s *= 2
-        return np.diff(times_s[: count + 1])
-
-
-def _merged(processes: Sequence[GammaArrivals], seeds: list[int], span_s: float) -> FloatArray:
-    """Merge the arrivals of all clients in the span; a longer span begins with them."""
-    times_s = [
-        arrivals_within(process, span_s, np.random.default_rng(seed))
-        for process, seed in zip(processes, seeds, strict=True)
-    ]
-    return np.sort(np.concatenate(times_s))
 
 
 def check_not_negative(name: str, value: float) -> None:

@@ -145,30 +145,6 @@ class ExponentialTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class ZipfTokens:
-    """n tokens with probability proportional to n^-exponent, from min to max."""
-
-    exponent: float
-    max_tokens: int
-    min_tokens: int = 1
-
-    def __post_init__(self) -> None:
-        check_not_negative("Zipf exponent", self.exponent)
-        _check_range(self.min_tokens, self.max_tokens)
-
-    def sample(self, count: int, rng: np.random.Generator) -> IntArray:
-        """Return ``count`` Zipf lengths."""
-        counts = np.arange(self.min_tokens, self.max_tokens + 1)
-        weights = (counts / self.min_tokens) ** -self.exponent
-        return rng.choice(counts, count, p=weights / weights.sum())
-
-    def describe(self, noun: str = "token") -> str:
-        """Return the exponent and the range."""
-        span = f"{self.min_tokens:,} to {counted(self.max_tokens, noun)}"
-        return f"Zipf, exponent {self.exponent:.3g}, {span}"
-
-
-@dataclass(frozen=True, slots=True)
 class ParetoTailTokens:
     """A lognormal body; what it draws above ``tail_from_tokens`` is Pareto(alpha) instead.
 

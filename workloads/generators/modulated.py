@@ -117,14 +117,18 @@ class Sinusoid:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Equal parts of a period, each with its own rate: 24 of them are the hours of a day."""
+    """Equal parts of a period, each with its own rate: 24 of them are the hours of a day.
+
+    Two rates that are ``even`` are the ends of a line over the period; then it starts again.
+    """
 
     rates: tuple[float, ...]
+    even: bool = False
 
     def __post_init__(self) -> None:
         good = all(isfinite(rate) and rate >= 0 for rate in self.rates)
         if not (good and sum(self.rates) > 0):
-            raise TraceError(f"rates of a day must be 0 or positive, some positive: {self.rates}")
+            raise TraceError(f"rates must be 0 or positive, some positive: {self.rates}")
 
     @property
     def peak(self) -> float:
@@ -134,40 +138,16 @@ class Steps:
     def factors(self, phases: FloatArray) -> FloatArray:
         """Return the rates over their mean at these parts of a period."""
         factors = np.array(self.rates) * len(self.rates) / sum(self.rates)
+        line: FloatArray = factors[0] + (factors[-1] - factors[0]) * phases
         parts: FloatArray = factors[(phases * len(factors)).astype(np.int64)]
-        return parts
+        return line if self.even else parts
 
     def describe(self) -> str:
-        """Return how many steps there are, and their range."""
+        """Return both ends of a line, or how many steps there are, and their range."""
+        if self.even:
+            return f"a line from {self.rates[0]:g} to {self.rates[1]:g}"
         span = f"{min(self.rates):g} to {max(self.rates):g}"
         return f"{len(self.rates)} steps of relative rates {span}"
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A rate that goes evenly from ``first`` to ``last`` over the period; then it starts again."""
-
-    first: float
-    last: float
-
-    def __post_init__(self) -> None:
-        good = all(isfinite(rate) and rate >= 0 for rate in (self.first, self.last))
-        if not (good and self.first + self.last > 0):
-            ends = f"{self.first:g} and {self.last:g}"
-            raise TraceError(f"rates of a ramp must be 0 or positive, one positive, not {ends}")
-
-    @property
-    def peak(self) -> float:
-        """The larger end over the mean."""
-        return 2 * max(self.first, self.last) / (self.first + self.last)
-
-    def factors(self, phases: FloatArray) -> FloatArray:
-        """Return the rates over their mean at these parts of a period."""
-        return 2 * (self.first + (self.last - self.first) * phases) / (self.first + self.last)
-
-    def describe(self) -> str:
-        """Return both ends."""
-        return f"a line from {self.first:g} to {self.last:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +204,7 @@ def ramp_arrivals(
     """
     if from_per_s is None or to_per_s is None:
         raise TraceError("--arrivals ramp: wants two rates, such as ramp:from=1,to=10")
-    curve: RateCurve = Line(from_per_s, to_per_s)
+    curve = Steps((from_per_s, to_per_s), even=True)
     if steps is not None:
         if steps < 2:
             raise TraceError(f"--arrivals ramp: a staircase has at least 2 steps, not {steps}")

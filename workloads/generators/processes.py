@@ -20,7 +20,6 @@ ARRIVALS: "Registry[ArrivalProcess]" = Registry(
         "gamma": "servetwin.workloads.generators.arrivals:GammaArrivals",
         "weibull": "servetwin.workloads.generators.arrivals:WeibullArrivals",
         "mmpp2": "servetwin.workloads.generators.modulated:OnOffArrivals",
-        "clients": "servetwin.workloads.generators.arrivals:ClientArrivals",
         "ramp": "servetwin.workloads.generators.modulated:ramp_arrivals",
     },
     error=TraceError,

@@ -247,6 +247,7 @@ def _check_together(fields: dict[str, Any]) -> None:
         raise RowError("prompt_tokens", "must be at least 1", 0)
     if fields["output_tokens"] == 0 and not failed:
         raise RowError("output_tokens", "0 only where status is failed", 0)
+    check.check_reasoning(fields, "reasoning_tokens")
     if fields.get("prefix_block_ids") and "block_tokens" not in fields:
         raise RowError("block_tokens", "missing beside prefix_block_ids", None)
     if answered := fields.get("answer_block_ids"):

@@ -41,6 +41,7 @@ def read(rows: Rows) -> Trace:
     def parse(line: int, text: str) -> _Round:
         record = check.json_object(text)
         fields = check.checked(record, _FIELDS, _REQUIRED)
+        check.check_reasoning(fields, "reasoning_output_tokens")
         sent_ns, ended_ns = _span_ns(record["timing_events"])
         previous = latest.get(fields["session_id"])
         if previous and fields["round_index"] <= previous.fields["round_index"]:

@@ -23,7 +23,7 @@ _Result = TypeVar("_Result")
 
 TRACE = Argument(help="Any known trace: a file, or a WEKA directory.")
 TracePath = Annotated[Path, TRACE]
-SLO = Option(help="Such as ttft=500ms,tpot=50ms,e2e=2s,task=120s.")
+SLO = Option(help="Such as ttft=500ms,ttfo=2s,tpot=50ms,e2e=2s,task=120s.")
 Attainment = Annotated[
     float, Option(help="Share of the requests that must meet the SLO.", min=0, max=1)
 ]

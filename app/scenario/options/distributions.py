@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from servetwin.workloads.generators.pauses import PauseDistribution
     from servetwin.workloads.generators.prefixes import PrefixGroups
 
-LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "zipf", "pareto")
+LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "pareto")
 STRUCTURES = ("independent", "shared-prefix", "multi-turn", "agentic")
 
 _Z95 = 1.6448536269514722
@@ -171,7 +171,6 @@ _LENGTH_KEYS: Mapping[str, Sequence[str]] = {
     "uniform": ("mean", "cv", "max"),
     "exponential": ("mean", "max"),
     "lognormal": ("mean", "cv", "max"),
-    "zipf": ("exponent", "max"),
     "pareto": ("mean", "cv", "max", "alpha"),
 }
 _THINK_KEYS: Mapping[str, Mapping[str, str]] = {
@@ -215,10 +214,6 @@ def lengths_of(text: str, usual: UsualLengths, option: str) -> "TokenLaw":
             return lengths.FixedTokens(round(mean))
         case "exponential":
             return lengths.ExponentialTokens(mean, most)
-        case "zipf":
-            if most is None:
-                raise TraceError(f"{option} zipf: wants the largest length, such as zipf:max=500")
-            return lengths.ZipfTokens(given.get("exponent", 1.1), most)
         case "uniform":
             half = sqrt(3) * cv * mean
             least, largest = max(1, round(mean - half)), round(mean + half)

@@ -54,6 +54,8 @@ class TraceShape:
     """Scale output lengths."""
     rate_scale: Annotated[float | None, Option()] = None
     """2 = twice the arrival rate."""
+    reasoning_budget: Annotated[int | None, Option(metavar="TOKENS", min=0)] = None
+    """At most so many tokens of reasoning in an answer."""
     compact: Annotated[int | None, Option(metavar="TOKENS", min=1)] = None
     """A summary replaces the history of a session beyond so many tokens."""
     summary_tokens: Annotated[int, Option(min=1)] = 2000
@@ -153,6 +155,8 @@ class TraceOptions(TraceShape):
         if (self.prompt_scale, self.output_scale) != (1.0, 1.0):
             scales = {"prompt": self.prompt_scale, "output": self.output_scale}
             trace = transform.scale_tokens(trace, **scales)
+        if self.reasoning_budget is not None:
+            trace = transform.limit_reasoning(trace, self.reasoning_budget)
         if self.compact is not None:
             trace = compact(trace, self.compact, self.summary_tokens)
         if self.rate_scale is not None:

@@ -168,7 +168,7 @@ def test_a_threshold_that_cannot_be_read_is_named(text: str, complaint: str) -> 
     assert complaint in str(error.value)
 
 
-EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s,task=120s"
+EXAMPLE = "write for example ttft=500ms,ttfo=2s,tpot=50ms,e2e=2s,task=120s"
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,12 @@ EXAMPLE = "write for example ttft=500ms,tpot=50ms,e2e=2s,task=120s"
         ("ttft=500ms", SLO(ttft_s=0.5)),
         ("ttft=500ms,tpot=50ms,e2e=2s", SLO(0.5, 0.05, 2.0)),
         (" e2e = 1.5 s , tpot=250us", SLO(tpot_s=0.00025, e2e_s=1.5)),
+        ("ttfo=2s", SLO(ttfo_s=2.0)),
     ],
 )
 def test_limits_as_people_write_them(text: str, slo: SLO) -> None:
     found = parse_slo(text)
-    for name in ("ttft_s", "tpot_s", "e2e_s"):
+    for name in ("ttft_s", "tpot_s", "e2e_s", "ttfo_s"):
         assert getattr(found, name) == pytest.approx(getattr(slo, name))
 
 

@@ -14,6 +14,7 @@ from servetwin.loadtest.http.exchange import Exchange
 from servetwin.loadtest.report.token_counts import token_count_warnings
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
+from servetwin.sim.records.metrics import SLO
 from tests.support.loadtest_server import (
     DONE,
     Reply,
@@ -135,21 +136,50 @@ def test_empty_texts_that_nobody_explains_put_ttft_in_doubt() -> None:
     )
 
 
-@pytest.mark.quiet
 def test_thoughts_have_a_line_of_their_own() -> None:
-    """Eight thoughts at 10 ms each after 50 ms: the first word comes at 130 ms."""
+    """Eight thoughts at 10 ms each after 50 ms: the first word comes at 130 ms, never before."""
     with mocked(plan("reasoning:tokens=8", ttft_ms=50, itl_ms=10)) as (server,):
         run = run_load_test(chat(server), evenly(3, 50, 12))
-    assert (run.requests["ttfo_s"] - run.requests["ttft_sent_s"] > 0.05).all()
+    assert run.requests["reasoning_tokens"].tolist() == [8, 8, 8]
     assert (run.requests["ttfo_s"] >= 0.129).all()
-    assert "\nTTFO ms" in render_report(run)
+    report = render_report(run)
+    assert "\nTTFO ms" in report
+    assert "\nreasoning 24 of 36 output tokens (66.7 %)\n" in report
 
 
 def test_without_thoughts_there_is_none() -> None:
     with mocked(plan(ttft_ms=5, itl_ms=1)) as (server,):
         run = run_load_test(chat(server), evenly(2, 50, 4))
-    assert run.requests["ttfo_s"].tolist() == run.requests["ttft_sent_s"].tolist()
-    assert "\nTTFO ms" not in render_report(run)
+    assert not {"ttfo_s", "first_output_s", "reasoning_tokens"} & set(run.requests)
+    summary = run.summary(SLO(ttfo_s=60.0))
+    assert (summary["slo_attainment"], "ttfo_s" in summary) == (1.0, False)
+    report = render_report(run)
+    assert "TTFO ms" not in report
+    assert "reasoning " not in report.partition("TTFT = ")[0]
+    asked = render_report(run, SLO(ttfo_s=60.0))
+    assert "\nno answer marks its reasoning: the SLO's TTFO is the TTFT\n" in asked
+
+
+HIDDEN = event(
+    choices=[],
+    usage={"completion_tokens": 40, "completion_tokens_details": {"reasoning_tokens": 38}},
+)
+
+
+def test_reasoning_that_is_only_counted_lies_before_the_first_event() -> None:
+    """38 tokens of 40 came unseen, one with the first event: the time after it holds one."""
+    stream = read(delta(content="a"), delta("stop", content="b"), HIDDEN)
+    assert (stream.output_tokens, stream.reasoning_tokens, stream.unseen_tokens) == (40, 38, 38)
+    assert (stream.first_chunk_tokens, stream.first_chunk_told) == (39, True)
+    assert stream.first_output_ns == stream.stamps_ns[0]
+
+
+@pytest.mark.parametrize("told", [-1, 41, 2.5, None, "9"])
+def test_an_impossible_count_of_reasoning_is_not_believed(told: object) -> None:
+    details = {"completion_tokens": 2, "completion_tokens_details": {"reasoning_tokens": told}}
+    counted = event(choices=[], usage=details)
+    stream = read(delta(reasoning="a"), delta("stop", content="b"), counted)
+    assert (stream.reasoning_tokens, stream.unseen_tokens) == (1, 0)
 
 
 def judged(answers: int, buffered: int, tokens: int = 16, unclear: int = 0) -> list[str]:

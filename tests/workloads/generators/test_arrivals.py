@@ -1,7 +1,6 @@
 """Arrival processes: the rate that was asked, the burstiness that was asked, the curve of a day."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from math import sqrt
 
 import numpy as np
@@ -13,12 +12,10 @@ from scipy.stats import kstest, weibull_min
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import (
     ArrivalProcess,
-    ClientArrivals,
     ConstantArrivals,
     GammaArrivals,
     PoissonArrivals,
     WeibullArrivals,
-    arrivals_within,
     weibull_cv,
     weibull_shape,
 )
@@ -39,7 +36,6 @@ STATIONARY = [
     WeibullArrivals(2.0, 2.0),
     OnOffArrivals(2.0),
     OnOffArrivals(2.0, on_s=5, off_s=20, off_share=0.3),
-    ClientArrivals(2.0, clients=20, cv_median=1.0, cv_p90=2.0),
 ]
 EVERY = [
     *STATIONARY,
@@ -96,28 +92,6 @@ def test_weibull_gaps_have_their_law() -> None:
     assert kstest(gaps_s, law.cdf).pvalue > 0.001
 
 
-@pytest.mark.parametrize("process", [GammaArrivals(3.0, 3.0), WeibullArrivals(3.0, 2.0)], ids=named)
-def test_a_process_met_at_a_random_moment_has_its_rate_from_the_start(
-    process: GammaArrivals | WeibullArrivals,
-) -> None:
-    counts = [
-        len(arrivals_within(process, 10.0, np.random.default_rng(seed))) for seed in range(4000)
-    ]
-    error = 4 * float(np.std(counts)) / sqrt(4000)
-    ordinary_start_adds = (process.cv**2 - 1) / 2  # renewal theory: an arrival at 0 brings others
-    assert error < ordinary_start_adds
-    assert np.mean(counts) == pytest.approx(30, abs=error)
-
-
-def test_a_longer_span_begins_with_the_same_arrivals() -> None:
-    process = GammaArrivals(2.0, 2.0)
-    short, long = (
-        arrivals_within(process, span_s, np.random.default_rng(1)) for span_s in (50.0, 500.0)
-    )
-    assert np.array_equal(short, long[: len(short)])
-    assert short[-1] < 50 <= long[len(short)]
-
-
 def test_the_azure_code_preset_has_the_reference_figures() -> None:
     """Medians of 20 seeds of 3,436 s at 2.57 /s: CV 13.6; IDC 11, 77, 159 at 1, 10, 60 s."""
     figures = []
@@ -144,13 +118,10 @@ def test_the_azure_code_preset_has_the_reference_figures() -> None:
         (lambda: OnOffArrivals(1, off_s=-1), "the mean time off must be a positive number, not -1"),
         (lambda: OnOffArrivals(1, off_share=2), "the off rate is 0 to 1 of the on rate, not 2"),
         (lambda: Sinusoid(0.5), "peak / trough must be at least 1, not 0.5"),
-        (lambda: Steps(()), "rates of a day must be 0 or positive, some positive"),
-        (lambda: Steps((0, 0)), "rates of a day must be 0 or positive, some positive"),
-        (lambda: Steps((1, -1)), "rates of a day must be 0 or positive, some positive"),
+        (lambda: Steps(()), "rates must be 0 or positive, some positive"),
+        (lambda: Steps((0, 0)), "rates must be 0 or positive, some positive"),
+        (lambda: Steps((1, -1)), "rates must be 0 or positive, some positive"),
         (lambda: DiurnalArrivals(PoissonArrivals(1), period_s=0), "the period must be a positive"),
-        (lambda: ClientArrivals(1, clients=0), "number of clients must be a positive number"),
-        (lambda: ClientArrivals(1, skew=-1), "the skew of the clients must be 0 or positive"),
-        (lambda: ClientArrivals(1, cv_p90=1), "the 90 % cv must be at least the median 1.2"),
         (lambda: ExponentialPause(0), "the mean think time must be a positive number, not 0"),
         (lambda: LognormalPause(-1), "the median think time must be a positive number, not -1"),
         (lambda: LognormalPause(1, -1), "the sigma of think times must be >= 0, not -1"),
@@ -164,23 +135,6 @@ def test_impossible_processes(make: Callable[[], object], message: str) -> None:
     with pytest.raises(TraceError) as raised:
         make()
     assert message in str(raised.value)
-
-
-def test_clients_share_the_rate_by_rank() -> None:
-    process = ClientArrivals(10.0, clients=40, skew=1.3)
-    each = process.processes(np.random.default_rng(0))
-    rates = np.array([client.rate_per_s for client in each])
-    assert rates.sum() == pytest.approx(10.0)
-    assert rates[9] / rates[0] == pytest.approx(10**-1.3)
-    many = replace(process, clients=20_000).processes(np.random.default_rng(0))
-    cvs = np.array([client.cv for client in many])
-    # four standard errors of the 50 % and 90 % points of ln cv, sigma 1.114
-    assert np.log(np.percentile(cvs, 50) / 1.2) == pytest.approx(0, abs=4 * 1.114 * 1.25 / 141)
-    assert np.log(np.percentile(cvs, 90) / 5.0) == pytest.approx(0, abs=4 * 1.114 * 1.71 / 141)
-
-
-def test_more_clients_than_seeds_of_arrivals_still_arrive() -> None:
-    assert len(ClientArrivals(1.0, clients=500).gaps_s(3, np.random.default_rng(0))) == 3
 
 
 HOUR_S = 3600.0

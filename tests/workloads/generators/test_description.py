@@ -32,7 +32,6 @@ HUNDRED = lengths.LognormalTokens.from_mean(100, 1.0)
         (lengths.LognormalTokens(0.0, 60.0), "log-normal, median 1 token, sigma 60"),
         (lengths.UniformTokens(1, 100), "1 to 100 tokens, all alike"),
         (lengths.ExponentialTokens(24.5, 99), "exponential, mean 24.5 tokens, at most 99"),
-        (lengths.ZipfTokens(1.1, 1000), "Zipf, exponent 1.1, 1 to 1,000 tokens"),
         (
             lengths.ParetoTailTokens(HUNDRED, 300),
             "log-normal, mean 100 tokens, CV 1, above 300 tokens a Pareto tail of index 2.2",
@@ -49,11 +48,6 @@ HUNDRED = lengths.LognormalTokens.from_mean(100, 1.0)
         (arrivals.PoissonArrivals(0.5), "Poisson arrivals at 0.5/s"),
         (arrivals.GammaArrivals(10, 2), "arrivals at 10/s with gamma gaps, CV 2"),
         (arrivals.WeibullArrivals(10, 2), "arrivals at 10/s with Weibull gaps, CV 2"),
-        (
-            arrivals.ClientArrivals(10),
-            "arrivals of 50 clients at 10/s in all (rates fall with skew 1.3; CVs have median 1.2, "
-            "p90 5)",
-        ),
         (
             modulated.OnOffArrivals(4),
             "arrivals at 4/s on average, in bursts of 11.3 s, then 46.5 s of silence",
@@ -129,7 +123,7 @@ def test_specifications_say_all_of_it() -> None:
         ("--arrivals", "gamma:cv=2", "--prompt-tokens", "pareto", "--prefix-groups", 4),
         ("--arrivals", "mmpp2", "--diurnal", "--output-tokens", "exponential"),
         ("--structure", "multi-turn"),
-        ("--structure", "agentic", "--arrivals", "clients"),
+        ("--structure", "agentic", "--arrivals", "weibull"),
         ("--closed-loop", 3, "--each", 3),
     ],
 )

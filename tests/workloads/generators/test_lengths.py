@@ -20,7 +20,6 @@ from servetwin.workloads.generators.lengths import (
     ParetoTailTokens,
     TokenLaw,
     UniformTokens,
-    ZipfTokens,
 )
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
 from servetwin.workloads.generators.prompts import WORDS, prompt_text, prompt_token_ids
@@ -42,9 +41,6 @@ def drawn(law: TokenLaw, seed: int = 0, count: int = DRAWS) -> np.ndarray:
         (UniformTokens(3, 12), 7.5, sqrt((10**2 - 1) / 12)),
         (ExponentialTokens(2.5), 2.5, sqrt(2.5 * 1.5)),
         (ExponentialTokens(300), 300, sqrt(300 * 299)),
-        (ZipfTokens(0, 9), 5, sqrt((9**2 - 1) / 12)),
-        (ZipfTokens(1, 3), 18 / 11, sqrt(36 / 11 - (18 / 11) ** 2)),
-        (ZipfTokens(2, 11, 10), (10 * 121 + 11 * 100) / 221, 0.5),
     ],
 )
 def test_means_are_exact(law: TokenLaw, mean: float, deviation: float) -> None:
@@ -58,7 +54,6 @@ def test_means_are_exact(law: TokenLaw, mean: float, deviation: float) -> None:
     [
         (UniformTokens(3, 5), 3, 5),
         (ExponentialTokens(100, 50), 1, 50),
-        (ZipfTokens(0.5, 7, 2), 2, 7),
         (ParetoTailTokens(LognormalTokens(3, 2, 4, 60), 20.0), 4, 60),
     ],
 )
@@ -113,8 +108,6 @@ def test_jitter_moves_lengths_but_not_their_mean() -> None:
         (lambda: UniformTokens(6, 5), "1 <= min <= max, not 6 and 5"),
         (lambda: ExponentialTokens(0.5), "a mean length must be at least 1 token, not 0.5"),
         (lambda: ExponentialTokens(5, 0), "1 <= min <= max, not 1 and 0"),
-        (lambda: ZipfTokens(-1, 5), "the Zipf exponent must be 0 or positive, not -1"),
-        (lambda: ZipfTokens(1, 0), "1 <= min <= max, not 1 and 0"),
         (lambda: ParetoTailTokens(LognormalTokens(log(9), 1), 0), "the start of the tail must be"),
         (lambda: ParetoTailTokens(LognormalTokens(1, 1), 5, 0), "the tail index alpha must be"),
         (lambda: EmpiricalLengths("x", ((1, 1),), -1), "jitter of lengths must be 0 or positive"),
