@@ -138,7 +138,7 @@ def test_what_a_window_hides_may_be_a_hole(visible: Visibility) -> None:
     shares=st.sampled_from([None, 1, 4, 7]),
     kind=st.sampled_from(["float32", "float16", "bfloat16"]),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=10)
 def test_decodes_of_any_shape(
     contexts: list[int], heads: int, group: int, width: int, value_width: int,
     shares: int | None, kind: str,
@@ -214,7 +214,7 @@ def test_products_with_weights_in_few_bits(
     outputs=st.integers(1, 130),
     group=st.integers(1, 140),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=10)
 def test_products_of_any_sizes(rows: int, inputs: int, outputs: int, group: int) -> None:
     x = draw(rows, inputs, seed=0)
     for weight in rounded(draw(outputs, inputs, seed=1) + 0.5, group):
