@@ -1,6 +1,7 @@
 VENV ?= .venv
 GPU_PYTHON ?= python3
 GPU_VENV ?= .venv-gpu
+GPU_OUT ?= results/gpu
 LOWEST_VENV ?= .venv-lowest
 LOWEST_TESTS ?= tests
 COMPILED_TESTS ?= tests/policies tests/sim tests/app/commands tests/app/test_plugins.py tests/test_compile_core.py
@@ -101,10 +102,11 @@ types: $(VENV)/.ready
 	$(BIN)/mypy
 
 # On a machine with a CUDA device whose GPU_PYTHON has torch; WHEELS=DIR installs without a network,
-# MINUTES=9 ends after so many, and the next run goes on from there.
+# MINUTES=9 ends after so many, and the next run goes on from there. TRIAL=1 tries it all without a
+# card, on a small model.
 gpu:
 	$(GPU_PYTHON) -m tests.benchmarks.gpu_environment $(GPU_VENV) $(if $(WHEELS),--wheels $(WHEELS))
-	$(GPU_VENV)/bin/python -m tests.benchmarks.gpu_session --out results/gpu $(if $(MINUTES),--minutes $(MINUTES))
+	$(GPU_VENV)/bin/python -m tests.benchmarks.gpu_session --out $(GPU_OUT)$(if $(TRIAL),/trial) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(TRIAL),--device cpu --shapes tiny)
 
 $(VENV)/.ready: pyproject.toml constraints.txt requirements.txt
 	test -x $(BIN)/python || python3 -m venv $(VENV)
