@@ -20,8 +20,8 @@ servetwin replay trace.jsonl --model llama-3-8b --gpu h100 --technique weight-in
 `--technique NAME:KEY=VALUE,...` and its opposite `--without` mean [the same](../techniques.md) in
 every command; `servetwin techniques list` prints this table. All are simulated. The last column has
 what the bundled engine runs too, by `servetwin serve --model small --technique` (or `--without`),
-and so what `servetwin verify` measures. *always*: its kernels do so, and it cannot be taken away;
--: it is refused, with the reason.
+and so what `servetwin verify` measures. *always*: it is part of the measured speed of the kernels,
+and cannot be taken away; -: it is refused, with the reason.
 """
 _HEADS = (
     "name",
