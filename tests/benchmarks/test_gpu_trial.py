@@ -34,6 +34,7 @@ def test_what_is_verified_on_a_card_fits_it(shape: str, policy: str) -> None:
     assert 2 * parameters(model) + kv_bytes < ROOM_BYTES
 
 
+@pytest.mark.slow
 def test_the_tests_for_a_card_are_found_and_skipped_without_one() -> None:
     """A file that cannot be imported would be found out on the card."""
     done = subprocess.run(
