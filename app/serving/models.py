@@ -66,7 +66,7 @@ def _mixer(model: ModelConfig, layer: int) -> Mixer:
 def _ffn(model: ModelConfig, layer: int) -> FeedForward:
     experts = model.experts
     if experts is None or not model.has_experts(layer):
-        return Dense(width=model.ffn_size)
+        return Dense(width=model.ffn_size, matrices=3 if model.gated else 2)
     return Experts(
         experts=experts.experts,
         top_k=experts.top_k,

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject
+from servetwin.engine.checkpoint.rope_parameters import KNOWN_KEYS
 from servetwin.engine.checkpoint.tensor_files import DTYPE_BYTES, StoredTensor, tensors_of_file
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.workloads.errors import EngineError, did_you_mean
+from servetwin.workloads.models.keys import Keys
 
 CONFIG_FILE, TENSOR_FILE = "adapter_config.json", "adapter_model.safetensors"
 _NAME = re.compile(
@@ -58,9 +59,9 @@ def read_adapter(name: str, folder: Path, model: ModelConfig) -> AdapterFolder:
     """
     if not folder.is_dir():
         raise EngineError(f"adapter {name}: {folder}: no such folder")
-    config = JsonObject.read(folder / CONFIG_FILE)
+    config = Keys.read(folder / CONFIG_FILE, EngineError)
     config.require_neutral(KNOWN_KEYS["adapter"])
-    rank, alpha = config.size("r"), config.number("lora_alpha")
+    rank, alpha = config.count("r"), config.number("lora_alpha")
     file = folder / TENSOR_FILE
     if not file.is_file():
         raise EngineError(f"{folder}: has no {TENSOR_FILE}")

@@ -35,13 +35,15 @@ LEAST_PART_ROWS = 64
 
 @dataclass(frozen=True, slots=True)
 class RollingPart:
-    """Some rows of a chunk, and the keys that one of them or more sees."""
+    """Some rows of a chunk, and the keys that one of them or more sees.
+
+    ``sinks``: the first keys, which every row sees that does not come before them. ``window``:
+    further keys, among those that are kept before the chunk and its own.
+    """
 
     rows: slice
     sinks: int
-    """The first keys, which every row sees that does not come before them."""
     window: slice
-    """Further keys, among those that are kept before the chunk and its own."""
     mask: Tensor
 
     def seen(self, kept: Tensor) -> Tensor:
@@ -66,21 +68,22 @@ class RollingPart:
 
 @dataclass(slots=True)
 class RollingChunk(Chunk):
-    """Rows of a sequence, and the kept positions before them."""
+    """Rows of a sequence, and the kept positions before them.
+
+    ``before``: slots of what is kept before the chunk. ``sinks``: how many of the keys, the first
+    ones, are of sinks. ``turn``: what turns each query back to its place in the cache. ``context``:
+    keys and values of ``before`` in the running layer.
+    """
 
     store: KVStore
     rows: slice
     tokens: int
     padding: int
     before: Tensor
-    """Slots of what is kept before the chunk."""
     parts: list[RollingPart]
     sinks: int
-    """How many of the keys, the first ones, are of sinks."""
     turn: SinkTurn | None
-    """What turns each query back to its place in the cache."""
     context: tuple[Tensor, ...] = ()
-    """Keys and values of ``before`` in the running layer."""
 
     def read_before(self, layer: int) -> None:
         """Read what is kept before the chunk, whose places its own rows take."""

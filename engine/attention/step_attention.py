@@ -3,32 +3,33 @@
 Rows of a step: first one per decode, then those of each prefill chunk. The query heads that share
 a key head are folded: into the query length for decodes, where they are rows of one matrix
 product, and into the head axis for chunks, where a key head is read for all of them without a copy.
+
+``Attend``: (layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head
+dim]. Without keys and values, the layer has those that another brought last. ``_FLASH_WIDTH``: the
+widest heads of FlashAttention. ``Windows``: how many tokens a query of each layer sees, its own
+included (None: all); empty: all. ``DecodeStep``: (layer, queries of all decodes), [decodes, kv
+heads, group, head dim], to the same shape.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from servetwin.engine.attention.score_rules import ScoreRules
 from servetwin.engine.kv.kv_store import KVStore, ReadContext, heads_first
 from servetwin.engine.models.device import to_device
 from servetwin.policies.batch import ScheduledSequence
 
 Attend = Callable[[int, Tensor, Tensor | None, Tensor | None], Tensor]
-"""(layer, queries, keys, values), each [rows, heads, head dim], to [rows, heads * head dim].
-
-Without keys and values, the layer has those that another brought last.
-"""
 _FLASH_WIDTH = 256
-"""The widest heads of FlashAttention."""
 Windows = tuple[int | None, ...]
-"""How many tokens a query of each layer sees, its own included (None: all); empty: all."""
 DecodeStep = Callable[[int, Tensor], Tensor]
-"""(layer, queries of all decodes), [decodes, kv heads, group, head dim], to the same shape."""
 
 
 def is_decode(entry: ScheduledSequence) -> bool:
@@ -36,16 +37,27 @@ def is_decode(entry: ScheduledSequence) -> bool:
     return entry.rows == 1 and entry.start + entry.tokens > 0
 
 
-class AttentionBackend(ABC):
-    """Attention of chunks, one by one; a subclass says how the decodes attend."""
+class AttentionBackend:
+    """Attention of entries one by one; a subclass has kernels for the decodes.
 
-    name: str
+    Without a cache (not ``cached``) entries are prompts as long as the contexts, and nothing is
+    stored. ``rules`` say how scores are made (None: as is usual). ``tree``: which rows of a tree of
+    drafts each of them sees [rows, rows]; None: all before it.
+    """
 
-    def __init__(self, store: KVStore, windows: Windows = ()) -> None:
-        self.store = store
+    name = "per-sequence"
+
+    def __init__(
+        self,
+        store: KVStore,
+        windows: Windows = (),
+        rules: ScoreRules | None = None,
+        *,
+        cached: bool = True,
+    ) -> None:
+        self.store, self.rules, self._cached = store, rules, cached
         self.tree: Tensor | None = None
-        """Which rows of a tree of drafts each of them sees [rows, rows]; None: all before it."""
-        self._fused = takes_fused(store.keys.device)
+        self.fused = rules is None and takes_fused(store.keys.device)
         self._windows = windows or (None,) * len(store.layers)
         self._sees_all = not any(self._windows)
 
@@ -56,6 +68,8 @@ class AttentionBackend(ABC):
         A decode's context is what is stored after this step; so the row of a sequence that has
         ended (no tokens, one of padding) reads as much as it would, and writes nothing.
         """
+        if not self._cached:
+            return self.plan_prompts(entries)
         if decodes is None:
             decodes = sum(map(is_decode, entries))
         return _Step(self.store, self.plan_write(entries), self._plan(entries, decodes))
@@ -98,11 +112,30 @@ class AttentionBackend(ABC):
 
     def plan_chunk(self, entry: ScheduledSequence, rows: slice, window: int | None) -> "Chunk":
         """Return the attention of a chunk, whose rows in the step are given."""
-        return _Chunk.plan(self.store, entry, rows, window, self.tree, self._fused)
+        return _Chunk.plan(self, entry, rows, window)
 
-    @abstractmethod
     def plan_decodes(self, entries: list[ScheduledSequence], window: int | None) -> DecodeStep:
-        """Return the attention of the decodes among the entries to the last ``window`` tokens."""
+        """Return the attention of the decodes among the entries to the last ``window`` tokens: a
+        loop without padding, which finds what it has gathered in the CPU's cache.
+        """
+        stops = [entry.start + entry.tokens for entry in entries]
+        contexts = [
+            self.store.context(entry.seq, stop, first_seen(stop - 1, window))
+            for entry, stop in zip(entries, stops, strict=True)
+        ]
+        rules = self.rules
+
+        def attend_one(layer: int, query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            if rules is None:
+                return F.scaled_dot_product_attention(query, keys, values)
+            return rules(layer, query.transpose(1, 2), keys, values, None).transpose(1, 2)
+
+        def attend(layer: int, queries: Tensor) -> Tensor:
+            each = zip(queries.unsqueeze(2).unbind(), contexts, strict=True)
+            outputs = [attend_one(layer, query, *context(layer)) for query, context in each]
+            return torch.stack(outputs).squeeze(2)
+
+        return attend
 
 
 def first_seen(position: int, window: int | None) -> int:
@@ -128,14 +161,16 @@ class Chunk(ABC):
 
 @dataclass(slots=True)
 class _Step:
-    """Writes keys and values of the whole batch, then attends: prompts may share new blocks."""
+    """Writes keys and values of the whole batch, then attends: prompts may share new blocks.
+
+    ``reads``: of each layer. ``last``: keys and values of the rows, from the last layer that has
+    its own; for those that share.
+    """
 
     store: KVStore
     write: "Write | None"
     reads: list["_Reads"]
-    """Of each layer."""
     last: tuple[Tensor, Tensor] | None = None
-    """Keys and values of the rows, from the last layer that has its own; for those that share."""
 
     def __call__(
         self, layer: int, queries: Tensor, keys: Tensor | None, values: Tensor | None
@@ -177,11 +212,13 @@ class _Reads:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Which rows are stored, and where."""
+    """Which rows are stored, and where.
+
+    ``rows``: none: all rows, in order.
+    """
 
     slots: Tensor
     rows: Tensor | None
-    """None: all rows, in order."""
 
     @classmethod
     def plan(cls, store: KVStore, entries: list[ScheduledSequence]) -> "Write":
@@ -208,51 +245,51 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk(Chunk):
-    """Causal attention of one prompt chunk to what is stored before it and to itself."""
+    """Causal attention of one prompt chunk to what is stored before it and to itself.
+
+    ``context``: none: the chunk starts its sequence, so its own rows are the whole context.
+    ``mask``: none: causal, and nothing is stored before the chunk.
+    """
 
     rows: slice
     tokens: int
     padding: int
     context: ReadContext | None
-    """None: the chunk starts its sequence, so its own rows are the whole context."""
     mask: Tensor | None
-    """None: causal, and nothing is stored before the chunk."""
     grouped: bool
-    """Whether the kernel itself reads a key head for all query heads that share it."""
+    rules: ScoreRules | None
 
     @classmethod
     def plan(
-        cls,
-        store: KVStore,
-        entry: ScheduledSequence,
-        rows: slice,
-        window: int | None,
-        tree: Tensor | None,
-        fused: bool,
+        cls, attention: AttentionBackend, entry: ScheduledSequence, rows: slice, window: int | None
     ) -> "_Chunk":
+        store, tree, fused = attention.store, attention.tree, attention.fused
         start, stop = entry.start, entry.start + entry.tokens
         first, grouped = first_seen(start, window), fused and reads_groups(store)
         context = store.context(entry.seq, stop, first) if start else None
+        made = partial(cls, rows, entry.tokens, entry.padding, context, rules=attention.rules)
         if context is None and (window is None or entry.rows <= window):
-            return cls(rows, entry.tokens, entry.padding, None, None, grouped)
+            return made(None, grouped)
         root = entry.seq.total_tokens - 1
         drafted = tree is not None and stop - 1 > root
         if window is None and not drafted:
-            mask = causal_mask(entry.rows, start, store.dtype, fused=fused)
-            return cls(rows, entry.tokens, entry.padding, context, mask, grouped)
+            return made(causal_mask(entry.rows, start, store.dtype, fused=fused), grouped)
         hidden = _hidden(entry.rows, start - first, window, store.keys.device)
         if tree is not None and drafted:
             shown = tree[start - root : stop - root, : stop - root]
             hidden[:, root - first :] = shown.logical_not()
-        mask = additive_mask(hidden, store.dtype)
-        return cls(rows, entry.tokens, entry.padding, context, mask, False)
+        return made(additive_mask(hidden, store.dtype), False)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Attend to what is stored before the chunk, and to the chunk itself."""
         all_keys, all_values = self._context(layer, heads_first(keys), heads_first(values))
-        views = 1 if self.grouped else queries.shape[2]
+        queries = queries.permute(1, 2, 0, 3)
+        if self.rules is not None:
+            output = self.rules(layer, queries, all_keys, all_values, self.mask)
+            return output.permute(2, 0, 1, 3)
+        views = 1 if self.grouped else queries.shape[1]
         output = F.scaled_dot_product_attention(
-            queries.permute(1, 2, 0, 3),
+            queries,
             all_keys.expand(-1, views, -1, -1),
             all_values.expand(-1, views, -1, -1),
             attn_mask=self.mask,

@@ -2,6 +2,12 @@
 
 All that a step of decodes reads is one matrix of integers, a row for each. One copy brings it to
 the device, and a captured graph finds it there: its columns are views.
+
+``NO_WINDOW``: more positions than any context has. ``DecodeKernel``: attention of one row per
+sequence: (queries [rows, kv heads, group, width], ``StoredHeads``, ``BlockTables``, ``Visibility``)
+to [rows, kv heads, group, value width]. ``COLUMNS``: in a row: token id, position, slot to write,
+tokens of context; starts of spans follow. ``_Place``: where a sequence is: the start of its region,
+and its blocks.
 """
 
 from collections.abc import Callable
@@ -19,7 +25,6 @@ from servetwin.engine.models.device import to_device
 from servetwin.policies.batch import ScheduledSequence
 
 NO_WINDOW = 2**30
-"""More positions than any context has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,7 @@ class Visibility:
 
 SEES_ALL = Visibility()
 DecodeKernel = Callable[..., Tensor]
-"""Attention of one row per sequence: (queries [rows, kv heads, group, width], ``StoredHeads``,
-``BlockTables``, ``Visibility``) to [rows, kv heads, group, value width].
-"""
 COLUMNS = 4
-"""In a row: token id, position, slot to write, tokens of context; starts of spans follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,6 @@ class DecodeRows:
 
 
 _Place = tuple[int, list[int]]
-"""Where a sequence is: the start of its region, and its blocks."""
 
 
 class SpanTables:

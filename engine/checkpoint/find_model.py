@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from servetwin.engine.checkpoint import tensor_files
 from servetwin.engine.checkpoint.architectures import CONFIG_FILE, read_model_config
-from servetwin.engine.checkpoint.json_file import JsonObject, shortened
 from servetwin.engine.models.model_config import PRESETS, ModelConfig, model_preset
 from servetwin.engine.sampling.sampling_params import EOS_ID
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
@@ -15,6 +14,7 @@ from servetwin.engine.text.file_tokenizer import file_tokenizer
 from servetwin.engine.text.tokenizer import Tokenizer
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.models.keys import Keys, shortened
 
 if TYPE_CHECKING:
     from servetwin.engine.models.weights import LoadWeights
@@ -88,7 +88,7 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
     for name in (GENERATION_FILE, CONFIG_FILE):
         if not (folder / name).is_file():
             continue
-        config_file = JsonObject.read(folder / name)
+        config_file = Keys.read(folder / name, EngineError)
         eos = config_file.get("eos_token_id")
         if eos is None:
             continue
@@ -96,6 +96,6 @@ def _eos_ids(folder: Path, config: ModelConfig) -> tuple[int, ...]:
         for token in ids:
             if type(token) is not int or not 0 <= token < config.vocab_size:
                 last, given = config.vocab_size - 1, shortened(json.dumps(token))
-                raise config_file.error("eos_token_id", f"{given} is no token of 0 .. {last}")
+                raise config_file.failure(f"eos_token_id {given} is no token of 0 .. {last}")
         return tuple(ids)
     return ()

@@ -1,87 +1,104 @@
-"""Rotary positions as a ``config.json`` describes them."""
+"""Rotary positions as a ``config.json`` describes them.
 
-from collections.abc import Sequence
+``KNOWN_KEYS``: keys that change what is computed, with the values that do not (the first one is
+proposed), and the keys of the types of rotary positions. ``_KEYS``: by type of scaling, what may
+stand beside the type.
+"""
 
-from servetwin.engine.checkpoint.json_file import KNOWN_KEYS, JsonObject, shown
+import math
+from typing import Any
+
 from servetwin.engine.models.model_config import RopeScaling, yarn_magnitude
-from servetwin.workloads.errors import EngineError
+from servetwin.workloads.models.description import NAMES, Description
+from servetwin.workloads.models.keys import Keys
+from servetwin.workloads.program.package import shipped_json
 
+KNOWN_KEYS: dict[str, Any] = shipped_json("engine/checkpoint/known_keys.json")
 _KEYS: dict[str, list[str]] = KNOWN_KEYS["rope types"]
-"""By type of scaling, what may stand beside the type."""
 
 
-def rope_theta(
-    config: JsonObject, key: str = "rope_theta", layers: str = "full_attention"
-) -> float:
+def rope_theta(keys: Keys, key: str = "rope_theta", layers: str = "full_attention") -> float:
     """Return the base of the frequencies, of ``rope_parameters`` or the older ``key``."""
-    rope = _parameters(config, layers)
+    rope = _parameters(keys, layers)
     if rope is not None and "rope_theta" in rope.values:
         return rope.number("rope_theta")
-    return config.number(key, 10_000.0)
+    return keys.number(key, 10_000.0)
 
 
-def _parameters(config: JsonObject, layers: str = "full_attention") -> JsonObject | None:
+def _parameters(keys: Keys, layers: str = "full_attention") -> Keys | None:
     """Return ``rope_parameters``, which may have a part for each kind of layers (Gemma 3)."""
-    rope = config.part("rope_parameters")
+    rope = keys.part("rope_parameters")
     return rope.part(layers) if rope is not None and layers in rope.values else rope
 
 
-def rope_scaling(config: JsonObject, partial: bool = False) -> RopeScaling | None:
+def rope_scaling(described: Description, partial: bool = False) -> RopeScaling | None:
     """Return how the frequencies are stretched; heads may turn in part where ``partial``.
 
+    ``dynamic`` changes nothing up to the longest context of the config, which is the model's here.
     Raises ``EngineError`` for a type, or a key beside it, that the engine does not know.
     """
-    rope = _parameters(config) or config.part("rope_scaling")
+    keys = described.keys
+    rope = _parameters(keys) or keys.part("rope_scaling")
     if rope is None:
         return None
     kind = rope.get("rope_type", rope.get("type", "default"))
     if not partial:
         rope.require_neutral({"partial_rotary_factor": (1, 1.0)})
-    if kind == "default":
-        _check_keys(rope, "default", ())
-        return None
     if not isinstance(kind, str) or kind not in _KEYS:
-        raise rope.error(
-            "rope_type", f"{shown(kind)} is not supported: use default, {', '.join(_KEYS)}"
-        )
-    _check_keys(rope, kind, _KEYS[kind])
-    try:
-        return _scaling(kind, rope, config)
-    except EngineError as error:
-        reason = str(error)
-        if reason.startswith(config.place):
-            raise
-        raise EngineError(f"{rope.place}: {reason}") from None
-
-
-def _check_keys(rope: JsonObject, kind: str, known: Sequence[str]) -> None:
+        raise rope.wrong("rope_type", f"one of {', '.join(_KEYS)}")
     for key, value in rope.values.items():
-        if value is not None and key not in (*known, *KNOWN_KEYS["every rope type"]):
-            raise rope.error(key, f"is not supported beside rope_type {kind!r}")
+        if value is not None and key not in (*_KEYS[kind], *KNOWN_KEYS["every rope type"]):
+            raise rope.failure(f"{key} is not supported beside rope_type {kind!r}")
+    if kind == "longrope":
+        return _longrope(rope, described)
+    factor = rope.number("factor", 1.0 if kind == "default" else None)
+    if kind in ("default", "dynamic"):
+        return None
+    return RopeScaling("linear", factor) if kind == "linear" else _ramp(kind, factor, rope, keys)
 
 
-def _scaling(kind: str, rope: JsonObject, config: JsonObject) -> RopeScaling:
-    factor = rope.number("factor")
-    if kind == "linear":
-        return RopeScaling("linear", factor)
-    longest = config.size("max_position_embeddings")
-    original = rope.size("original_max_position_embeddings", longest)
-    if kind == "llama3":
-        low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
-        return RopeScaling("llama3", factor, original, low, high)
+def _ramp(kind: Any, factor: float, rope: Keys, keys: Keys) -> RopeScaling:
+    """Return a rule by the length of waves (llama3) or the number of turns (yarn)."""
+    original = rope.find(_ORIGINAL) or keys.count(*NAMES["context"])
+    ends = "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow"
+    numbers: Any = {key: rope.number(key) for key in ends if rope.get(key) is not None}
     return RopeScaling(
-        "yarn",
+        kind,
         factor,
         original,
-        beta_fast=rope.number("beta_fast", 32.0),
-        beta_slow=rope.number("beta_slow", 1.0),
         truncate=rope.flag("truncate", True),
         rotary_factor=_rotary_factor(rope, factor),
         score_factor=_score_factor(rope, factor),
+        **numbers,
     )
 
 
-def _rotary_factor(rope: JsonObject, factor: float) -> float | None:
+_ORIGINAL = "original_max_position_embeddings"
+
+
+def _longrope(rope: Keys, described: Description) -> RopeScaling:
+    """Return the short factors, for contexts up to the original length: longer ones turn all keys
+    anew, and the keys of a sequence are stored turned.
+    """
+    keys, pairs = described.keys, described.head_dim // 2
+    longest = keys.count(*NAMES["context"])
+    original = rope.find(_ORIGINAL) or keys.find(_ORIGINAL) or longest
+    factor = rope.number("factor", longest / original)
+    short = rope.get("short_factor")
+    numbers = isinstance(short, list) and all(type(x) in (int, float) and x > 0 for x in short)
+    if not numbers or len(short) != pairs:
+        raise rope.wrong("short_factor", f"a list of {pairs} numbers above 0")
+    sharpened = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    return RopeScaling(
+        "longrope",
+        factor,
+        original,
+        rotary_factor=rope.number("attention_factor", sharpened),
+        divisors=tuple(map(float, short)),
+    )
+
+
+def _rotary_factor(rope: Keys, factor: float) -> float | None:
     """Return what cosines and sines are multiplied by; None: the rule of YaRN."""
     if rope.get("attention_factor") is not None:
         return rope.number("attention_factor")
@@ -91,7 +108,7 @@ def _rotary_factor(rope: JsonObject, factor: float) -> float | None:
     return yarn_magnitude(factor, mscale) / yarn_magnitude(factor, of_all)
 
 
-def _score_factor(rope: JsonObject, factor: float) -> float:
+def _score_factor(rope: Keys, factor: float) -> float:
     """Return what the scores of latent attention are multiplied by besides."""
     of_all = rope.get("mscale_all_dim")
     return yarn_magnitude(factor, rope.number("mscale_all_dim")) ** 2 if of_all else 1.0

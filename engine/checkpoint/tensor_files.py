@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from servetwin.engine.checkpoint.json_file import JsonObject
 from servetwin.engine.models.model_config import ModelConfig
-from servetwin.engine.models.tensor_layout import HEAD, Part, all_parts, expert_names
+from servetwin.engine.models.tensor_layout import Part, all_parts, head_name
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.models.keys import Keys
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -61,7 +61,7 @@ def _single_file(folder: Path) -> Path:
 
 
 def _shards(index: Path) -> Mapping[str, str]:
-    shards = JsonObject.read(index).part("weight_map")
+    shards = Keys.read(index, EngineError).part("weight_map")
     if shards is None:
         raise EngineError(f"{index}: weight_map is missing")
     for name, shard in shards.values.items():
@@ -99,7 +99,7 @@ def _tensors(path: Path, header: bytes, data_bytes: int) -> dict[str, StoredTens
     return tensors
 
 
-_HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias)$")
+_HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias|attention\.bias)$")
 """Tensors of old files that are computed, and not learned."""
 _NAMED_AT_MOST = 3
 
@@ -108,11 +108,11 @@ def check_tensors(model: ModelConfig, stored: Mapping[str, StoredTensor], where:
     """Raise ``EngineError`` that names a tensor which is missing, misshapen, of a number format
     that is not read, or not of this model. ``where`` names the folder.
     """
-    expected = {part.name: part for part in all_parts(model, expert_names(stored))}
+    expected = {part.name: part for part in all_parts(model)}
     missing = [name for name in expected if name not in stored]
     extra = [name for name in stored if name not in expected and not _is_harmless(model, name)]
     if missing:
-        tied = " (and tie_word_embeddings is not true)" if missing == [HEAD] else ""
+        tied = " (and tie_word_embeddings is not true)" if missing == [head_name(model)] else ""
         has = f"; it has {extra[0]}, which the model has not" if extra else ""
         raise EngineError(f"{where}: {_named(missing)} missing{tied}{has}")
     if extra:
@@ -130,10 +130,10 @@ def has_same_tensors(model: ModelConfig, other: ModelConfig) -> bool:
 
 
 def _check(part: Part, stored: StoredTensor) -> None:
-    if stored.shape != part.shape:
+    if stored.shape != part.stored_shape:
         raise EngineError(
             f"{stored.file}: tensor {part.name} is {list(stored.shape)}, and config.json makes it "
-            f"{list(part.shape)}"
+            f"{list(part.stored_shape)}"
         )
     if stored.dtype not in DTYPE_BYTES:
         raise EngineError(
@@ -143,7 +143,7 @@ def _check(part: Part, stored: StoredTensor) -> None:
 
 
 def _is_harmless(model: ModelConfig, name: str) -> bool:
-    return bool(_HARMLESS.search(name)) or (name == HEAD and model.tie_embeddings)
+    return bool(_HARMLESS.search(name)) or (model.tie_embeddings and name == head_name(model))
 
 
 def _named(names: list[str]) -> str:

@@ -91,7 +91,7 @@ class ExitingDecoder(Decoder):
                 store.write(index, slots, *layer.skip(*gone))
         x = x if delta is None else x + delta
         x = torch.cat((x, gone[0])).index_select(0, rows)
-        normed = self._operators.rms_norm(x, self._final_norm, self.config.norm_eps)
+        _, normed = self._norm(x, None)
         return self._head(normed).float()
 
 

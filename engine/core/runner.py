@@ -10,7 +10,7 @@ from torch import Tensor
 
 from servetwin.engine.adapters.adapted_linear import AdapterRows, adapted_maker
 from servetwin.engine.adapters.adapter_folder import read_adapter
-from servetwin.engine.attention.choose import WithoutCache, attention_backend
+from servetwin.engine.attention.choose import WITHOUT_CACHE, attention_backend
 from servetwin.engine.attention.rolling import RollingAttention
 from servetwin.engine.attention.step_attention import AttentionBackend
 from servetwin.engine.attention.table_attention import (
@@ -104,7 +104,7 @@ class Runner:
         self._model = type(self).make_decoder(config, weights, make_linear)
         del weights  # what products have packed is free
         self._kv_cache = computation.kv_cache
-        name = computation.attention if self._kv_cache else WithoutCache.name
+        name = computation.attention if self._kv_cache else WITHOUT_CACHE
         self._make_attention = partial(
             self._attention_over, config, layout, block_tokens, name, kept
         )
@@ -120,7 +120,7 @@ class Runner:
             config, slots, layout, block_tokens, dtype=self._dtype, device=self._device
         )
         group, windows = config.heads // config.kv_heads, () if kept else config.windows
-        backend = attention_backend(name, store, group, windows)
+        backend = attention_backend(name, store, group, windows, self._model.score_rules)
         if kept is None or not self._kv_cache:
             return backend
         return RollingAttention(backend, kept, rotary_frequencies(config, self._device))

@@ -211,7 +211,8 @@ class SpeculativeRunner(Runner):
         sizes = small, large.tokens, large.layout, large.block_tokens
         store = store_type(computation.kv_format)(*sizes, dtype=self._dtype, device=self._device)
         group = small.heads // small.kv_heads
-        attention = attention_backend(computation.attention, store, group, small.windows)
+        options = small.windows, model.score_rules
+        attention = attention_backend(computation.attention, store, group, *options)
         if not self._tree.is_chain:
             _see_ancestors(attention, self._tree.paths)
         return ModelDrafter(partial(share_logits, model, attention), self._drafts, store)

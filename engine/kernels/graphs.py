@@ -126,5 +126,6 @@ def cuda_graphs(
     drafts = computation.drafts.drafter != "none"
     host_steps = config.experts or computation.adapters or drafts or computation.exits
     one_device = computation.tensor_parallel == 1
-    captured = reads_tables and computation.kv_cache and one_device and not host_steps
+    alone = one_device and computation.kv_cache and config.plain_scores
+    captured = reads_tables and alone and not host_steps
     return CudaGraphs() if device.type == "cuda" and computation.graphs and captured else None

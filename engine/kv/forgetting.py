@@ -101,6 +101,6 @@ def cannot_forget(model: ModelConfig, computation: Computation) -> str | None:
         return "rejected drafts would take the places of tokens that the window still needs"
     if computation.tensor_parallel > 1:
         return "ranks keep every token"
-    if model.latent is not None or model.kv_sharing > 1:
-        return "latents, and keys that layers share, are kept whole"
+    if model.latent is not None or model.kv_sharing > 1 or not model.plain_scores:
+        return "latents, keys that layers share, and those with caps or ALiBi are kept whole"
     return None

@@ -11,7 +11,7 @@ class Computation:
     """The choices that change how a model is computed, and not which requests run when.
 
     ``device`` auto is CUDA where there is one; ``dtype`` auto is bfloat16 there and float32 on the
-    CPU; ``attention`` is auto, native, per-sequence, padded or triton. ``threads`` is
+    CPU; ``attention`` is auto, native, per-sequence or triton. ``threads`` is
     process-wide. ``prepack``: weights on the CPU are kept in the layout of the fastest product
     here.
 
@@ -23,6 +23,13 @@ class Computation:
 
     ``graphs``: on CUDA, steps that only decode are captured at start, for buckets of batch sizes.
     Without ``kv_cache`` nothing is stored: each step computes the whole contexts anew.
+
+    ``kv_memory_share``: share of a CUDA device's memory for weights, steps, keys and values; the KV
+    memory is what remains. 0: it has the policies' ``kv_tokens``. ``tensor_parallel``: processes
+    that share the model, each with a slice of every weight. ``adapters``: (name, folder) of each
+    LoRA adapter that requests may name as their model. ``exits``: (share of the layers,
+    probability) with which a decode leaves there; empty: none leaves. ``drafts``: what drafts
+    tokens that decodes verify (``draft_rows``).
     """
 
     device: str = "auto"
@@ -36,17 +43,10 @@ class Computation:
     kv_cache: bool = True
     graphs: bool = True
     kv_memory_share: float = 0.0
-    """Share of a CUDA device's memory for weights, steps, keys and values; the KV memory is what
-    remains. 0: it has the policies' ``kv_tokens``.
-    """
     tensor_parallel: int = 1
-    """Processes that share the model, each with a slice of every weight."""
     adapters: tuple[tuple[str, str], ...] = ()
-    """(name, folder) of each LoRA adapter that requests may name as their model."""
     exits: tuple[tuple[float, float], ...] = ()
-    """(share of the layers, probability) with which a decode leaves there; empty: none leaves."""
     drafts: Drafts = Drafts()  # noqa: RUF009, it is frozen
-    """What drafts tokens that decodes verify (``draft_rows``)."""
 
     def __post_init__(self) -> None:
         if not self.exits:

@@ -1,17 +1,20 @@
 """A mixture of experts: rows sorted by expert, one product for each expert that is used."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
 from servetwin.engine.models.linear import MakeLinear
 from servetwin.engine.models.model_config import Activation, ExpertConfig
-from servetwin.engine.models.operators import PLAIN, Operators
+from servetwin.engine.models.operators import ACTIVATIONS, PLAIN, Operators, gated, limited_gate
 from servetwin.engine.models.tensor_layout import CHOICE_BIAS
 from servetwin.engine.models.weights import LayerWeights
 
 
 class FeedForward:
-    """``down(act(gate(x)) * up(x))``, with gate and up as one product.
+    """``down(act(gate(x)) * up(x))``, with gate and up as one product; without a gate
+    ``down(act(up(x)))``.
 
     Its weights are those of a layer whose names begin with ``prefix``.
     """
@@ -23,12 +26,20 @@ class FeedForward:
         operators: Operators = PLAIN,
         prefix: str = "",
         activation: Activation = "silu",
+        gate_limit: float | None = None,
     ) -> None:
-        self._gated = operators.swiglu if activation == "silu" else operators.geglu
+        has_gate = f"{prefix}gate_up" in weights
+        self._gated = ACTIVATIONS[activation]
+        if gate_limit is not None:
+            self._gated = partial(limited_gate, limit=gate_limit)
+        elif has_gate:
+            plain = activation == "silu"
+            self._gated = operators.swiglu if plain else partial(gated, self._gated)
+        inside = f"{prefix}{'gate_up' if has_gate else 'up'}"
         self._gate_up, self._down = (
-            make_linear(name, weights[name]) for name in (f"{prefix}gate_up", f"{prefix}down")
+            make_linear(name, weights[name]) for name in (inside, f"{prefix}down")
         )
-        self._gate_up_bias = weights.get(f"{prefix}gate_up_bias")
+        self._gate_up_bias = weights.get(f"{inside}_bias")
         self._down_bias = weights.get(f"{prefix}down_bias")
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -48,11 +59,12 @@ class Router:
     ) -> None:
         self._config = config
         self._scores = make_linear("router", weights["router"])
-        self._choice_bias = weights.get(CHOICE_BIAS)
+        self._choice_bias, self._bias = weights.get(CHOICE_BIAS), weights.get("router_bias")
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the experts of each row and their weights, each [rows, top k]."""
-        config, logits = self._config, self._scores(x).float()
+        config, logits = self._config, self._scores(x)
+        logits = (logits if self._bias is None else logits + self._bias).float()
         scores = logits.softmax(-1) if config.scoring == "softmax" else logits.sigmoid()
         eligible = scores if self._choice_bias is None else scores + self._choice_bias
         if config.groups > 1:
@@ -89,7 +101,11 @@ class Experts:
         self._top_k = config.top_k
         self._router = Router(config, weights, make_linear)
         networks = [f"experts.{index}." for index in range(config.experts)]
-        self._experts = [FeedForward(weights, make_linear, operators, name) for name in networks]
+        limit = config.gate_limit
+        self._experts = [
+            FeedForward(weights, make_linear, operators, name, gate_limit=limit)
+            for name in networks
+        ]
         self._shared: FeedForward | None = None
         if config.shared_size:
             self._shared = FeedForward(weights, make_linear, operators, "shared.")

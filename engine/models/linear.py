@@ -1,4 +1,9 @@
-"""Matrix products with fixed weights."""
+"""Matrix products with fixed weights.
+
+``_LEAST_ROWS``: oneDNN takes fewer rows in other kernels, which are a third slower on some
+processors. ``MakeLinear``: makes the product from its name, such as ``layers.3.qkv``, and its
+weight [output size, input size].
+"""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -15,7 +20,6 @@ PREPACKED = "onednn-prepacked"
 PLAIN = "plain"
 
 _LEAST_ROWS = 4
-"""oneDNN takes fewer rows in other kernels, which are a third slower on some processors."""
 
 
 class LinearMap(Protocol):
@@ -29,9 +33,6 @@ class LinearMap(Protocol):
 
 
 MakeLinear = Callable[[str, Tensor], LinearMap]
-"""Makes the product from its name, such as ``layers.3.qkv``, and its weight [output size, input
-size].
-"""
 
 
 class Products:
@@ -77,8 +78,7 @@ class Linear:
         self._weight = weight if packed is None else packed
         self._kernel = F.linear if packed is None else _prepacked_linear
         self.backend = PLAIN if packed is None else PREPACKED
-        self._least_rows = 1 if packed is None else _LEAST_ROWS
-        """Fewer rows than this are padded."""
+        self._least_rows = 1 if packed is None else _LEAST_ROWS  # fewer are padded
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, input size] to [rows, output size]."""

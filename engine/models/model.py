@@ -1,11 +1,16 @@
-"""The decoder: flat rows of a whole batch in, logits of the rows that sample out."""
+"""The decoder: flat rows of a whole batch in, logits of the rows that sample out.
 
+``AddNorm``: ``x + delta`` (None: nothing is added) and its norm.
+"""
+
+from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from servetwin.engine.attention.score_rules import ScoreRules
 from servetwin.engine.attention.step_attention import Attend
 from servetwin.engine.kernels.choose_operators import operators_for
 from servetwin.engine.models.experts import Experts, FeedForward
@@ -16,9 +21,15 @@ from servetwin.engine.models.rotary import RotaryTable
 from servetwin.engine.models.self_attention import LatentAttention, SelfAttention
 from servetwin.engine.models.weights import LayerWeights, Weights
 
+AddNorm = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+
 
 class Decoder:
-    """A decoder of pre-normed layers, each an attention and a feed-forward network."""
+    """A decoder of layers, each an attention and a feed-forward network.
+
+    ``absorbed_bytes``: size of the weights that no product of ``make_linear`` has.
+    ``score_rules``: how attention scores; None: as is usual.
+    """
 
     skippable = False
     """Whether rows may skip layers, which store their keys and values all the same."""
@@ -27,16 +38,17 @@ class Decoder:
         self.config = config
         self._embedding = weights.embedding
         operators = self._operators = operators_for(weights.embedding.device)
-        self._norm = partial(_add_norm, operators, config)
+        final = {"final_norm": weights.final_norm} | dict(weights.others)
+        self._norm = _norm("final_norm", final, operators, config)
         made = partial(_Layer, operators=operators, skippable=self.skippable)
         layers = [
             made(config, index, layer, within(make_linear, f"layers.{index}"))
             for index, layer in zip(config.distinct_layers, weights.layers, strict=True)
         ]
         self.absorbed_bytes = sum(layer.absorbed_bytes for layer in layers)
-        """Size of the weights that no product of ``make_linear`` has."""
         self._layers = [layer for layer in layers for _ in range(config.weight_sharing)]
-        self._final_norm = weights.final_norm
+        self._positions = weights.others.get("positions")
+        self.score_rules = ScoreRules.of(config, [layer.sinks for layer in self._layers])
         self._head = make_linear("head", weights.head)
         dtype, device = weights.embedding.dtype, weights.embedding.device
         thetas = config.layer_thetas or (config.rope_theta,) * config.layers
@@ -66,6 +78,8 @@ class Decoder:
         x = self._embedding.index_select(0, token_ids)
         if self.config.embedding_scale != 1.0:
             x = x * self.config.embedding_scale
+        if self._positions is not None:
+            x = x + self._positions.index_select(0, positions + (self.config.more_positions or 0))
         turns = [table.at(positions, length) for table in self._tables]
         delta: Tensor | None = None
         for index, layer in enumerate(self._layers):
@@ -73,19 +87,26 @@ class Decoder:
         if not rows.shape[0]:
             return x.new_empty((0, self.config.vocab_size), dtype=torch.float32)
         x, delta = x.index_select(0, rows), None if delta is None else delta.index_select(0, rows)
-        _, normed = self._norm(x, delta, self._final_norm)
+        _, normed = self._norm(x, delta)
         logits: Tensor = self._head(normed).float()
+        if (cap := self.config.logit_cap) is not None:
+            logits = cap * (logits / cap).tanh()
         return logits if self.config.logit_scale == 1.0 else logits * self.config.logit_scale
 
 
-def _add_norm(
-    operators: Operators, config: ModelConfig, x: Tensor, delta: Tensor | None, norm: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return ``x + delta`` (None: nothing is added) and its norm; without ``norm`` the same."""
-    if norm is not None and not config.norms.centred:
-        return operators.add_norm(x, delta, norm, config.norm_eps)
-    x = x if delta is None else x + delta
-    return x, x if norm is None else operators.layer_norm(x, norm, config.norm_eps)
+def _norm(
+    name: str, weights: Mapping[str, Tensor], operators: Operators, config: ModelConfig
+) -> AddNorm:
+    """Return what adds and norms by the weights of a name; without such, what adds alone."""
+    weight, bias, eps = weights.get(name), weights.get(f"{name}_bias"), config.norm_eps
+    if weight is not None and not config.norms.centred:
+        return partial(operators.add_norm, weight=weight, eps=eps)
+
+    def add_norm(x: Tensor, delta: Tensor | None) -> tuple[Tensor, Tensor]:
+        x = x if delta is None else x + delta
+        return x, x if weight is None else operators.layer_norm(x, weight, bias, eps)
+
+    return add_norm
 
 
 class _Layer:
@@ -106,14 +127,14 @@ class _Layer:
         self._operators = operators
         self._eps = config.norm_eps
         self._residual_scale = config.residual_scale
-        self._norm = partial(_add_norm, operators, config)
-        self._attention_norm = weights.get("attention_norm")
+        self._norm = _norm("attention_norm", weights, operators, config)
+        self._ffn_norm = _norm("ffn_norm", weights, operators, config)
         self._after_attention = weights.get("attention_after_norm")
-        self._ffn_norm, self._after_ffn = weights.get("ffn_norm"), weights.get("ffn_after_norm")
-        self._parallel = self._ffn_norm is None and self._after_attention is None
+        self._after_ffn = weights.get("ffn_after_norm")
+        self._parallel, self._own_norm = config.norms.parallel, "ffn_norm" in weights
         shared = weights, make_linear, operators
+        self.sinks = weights.get("sinks")
         self.stores = config.stores(index)
-        """Whether it has keys and values of its own."""
         self._attention = (
             LatentAttention(config, *shared)
             if config.latent
@@ -130,11 +151,13 @@ class _Layer:
     def __call__(
         self, index: int, x: Tensor, delta: Tensor | None, cos: Tensor, sin: Tensor, attend: Attend
     ) -> tuple[Tensor, Tensor]:
-        x, normed = self._norm(x, delta, self._attention_norm)
+        x, normed = self._norm(x, delta)
         delta = self._added(self._attention(index, normed, cos, sin, attend), self._after_attention)
         if self._parallel:
+            if self._own_norm:
+                _, normed = self._ffn_norm(x, None)
             return x, delta + self._ffn(normed)
-        x, normed = self._norm(x, delta, self._ffn_norm)
+        x, normed = self._ffn_norm(x, delta)
         return x, self._added(self._ffn(normed), self._after_ffn)
 
     def _added(self, output: Tensor, norm: Tensor | None) -> Tensor:
@@ -146,6 +169,5 @@ class _Layer:
     def skip(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [rows, kv heads, head dim] of rows that skip the layer."""
         assert isinstance(self._attention, SelfAttention)
-        assert self._attention_norm is not None
-        normed = self._operators.rms_norm(x, self._attention_norm, self._eps)
+        _, normed = self._norm(x, None)
         return self._attention.keys_values(normed, cos, sin)

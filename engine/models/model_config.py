@@ -5,7 +5,7 @@ Parts of a shape are latent attention, experts, and stretched rotary positions.
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 from servetwin.workloads.errors import EngineError, require_name
 from servetwin.workloads.program.package import shipped_json
@@ -17,60 +17,65 @@ class LatentConfig:
 
     Of each query head, the first ``head_dim - rope_dim`` elements meet keys made of the latent,
     the others one rotated key that all heads share.
+
+    ``rank``: width of the latent. ``value_dim``: width of a value head. ``query_rank``: width of
+    the latent that the queries are made of; None: they are made of the hidden state. ``norm_eps``:
+    of the norms of both latents, which DeepSeek's code leaves at this.
     """
 
     rank: int
-    """Width of the latent."""
     rope_dim: int
     value_dim: int
-    """Width of a value head."""
     query_rank: int | None = None
-    """Width of the latent that the queries are made of; None: they are made of the hidden state."""
     norm_eps: float = 1e-6
-    """Of the norms of both latents, which DeepSeek's code leaves at this."""
 
 
 _MOST_WIDTH = 1 << 16
 """Of a head: the order of its elements is listed."""
 Scoring = Literal["softmax", "sigmoid"]
-Activation = Literal["silu", "gelu_tanh"]
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertConfig:
-    """A router and its experts: Mixtral, Qwen3-MoE, DeepSeek-V2 (arXiv 2405.04434) and V3."""
+    """A router and its experts: Mixtral, Qwen3-MoE, DeepSeek-V2 (arXiv 2405.04434) and V3.
+
+    ``top_k``: experts that each token uses. ``ffn_size``: width of one expert. ``shared_size``:
+    width of the network beside the experts, which every token uses; 0: none. ``shared_gate``:
+    whether what it adds is multiplied by the sigmoid of a product of its own (Qwen2-MoE).
+    ``stacked``: whether a checkpoint has the networks of all experts in one tensor, [experts,
+    input, output]. ``biased``: whether router and experts have biases; rows of gate and up then
+    alternate (gpt-oss). ``gate_limit``: where gates end, and the up part on both sides, which then
+    counts from -1 (gpt-oss). ``dense_layers``: layers with one network of the model's
+    ``ffn_size`` instead. ``choice_bias``: whether each expert has a bias that counts for the
+    choice, and not for the weight (V3). ``normalise``: whether the weights of a token's experts add
+    up to 1, before ``scale``. ``scale``: what the weights of the experts are multiplied by.
+    ``top_groups``: groups from which a token's experts may come: those whose best experts score
+    highest. ``group_scorers``: best experts of a group whose scores are added (V2: 1, V3: 2).
+    """
 
     experts: int
     top_k: int
-    """Experts that each token uses."""
     ffn_size: int
-    """Width of one expert."""
     shared_size: int = 0
-    """Width of the network beside the experts, which every token uses; 0: none."""
     shared_gate: bool = False
-    """Whether what it adds is multiplied by the sigmoid of a product of its own (Qwen2-MoE)."""
+    stacked: bool = False
+    biased: bool = False
+    gate_limit: float | None = None
     dense_layers: tuple[int, ...] = ()
-    """Layers with one network of the model's ``ffn_size`` instead."""
     scoring: Scoring = "softmax"
     choice_bias: bool = False
-    """Whether each expert has a bias that counts for the choice, and not for the weight (V3)."""
     normalise: bool = True
-    """Whether the weights of a token's experts add up to 1, before ``scale``."""
     scale: float = 1.0
-    """What the weights of the experts are multiplied by."""
     groups: int = 1
     top_groups: int = 1
-    """Groups from which a token's experts may come: those whose best experts score highest."""
     group_scorers: int = 1
-    """Best experts of a group whose scores are added (V2: 1, V3: 2)."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.experts:
             raise EngineError(
                 f"experts: top_k {self.top_k} of {self.experts} experts is impossible"
             )
-        if self.scoring not in get_args(Scoring):
-            raise EngineError(f"experts: unknown scoring {self.scoring!r}: use softmax or sigmoid")
         if self.experts % self.groups or not 1 <= self.top_groups <= self.groups:
             raise EngineError(
                 f"experts: {self.top_groups} of {self.groups} groups of {self.experts} experts "
@@ -83,21 +88,25 @@ class ExpertConfig:
 
 @dataclass(frozen=True, slots=True)
 class Norms:
-    """The norms of a layer, by what a checkpoint calls them; None: the layer has no such norm."""
+    """The norms of a layer, by what a checkpoint calls them; None: the layer has no such norm.
+
+    ``after_attention``: of what attention adds to the hidden state (Gemma, GLM-4, OLMo 2).
+    ``parallel``: whether the network reads the hidden state that attention reads, by a norm of its
+    own or by that of attention (Cohere). ``centred``: whether rows lose their mean first
+    (LayerNorm). ``plus_one``: whether the checkpoint has the weights less 1 (Gemma).
+    """
 
     before_attention: str | None = "input_layernorm"
     after_attention: str | None = None
-    """Of what attention adds to the hidden state (Gemma, GLM-4, OLMo 2)."""
     before_ffn: str | None = "post_attention_layernorm"
-    """None without a norm after attention: the network reads what attention reads (Cohere)."""
     after_ffn: str | None = None
+    parallel: bool = False
     centred: bool = False
-    """Whether rows lose their mean first (LayerNorm without a bias)."""
+    biased: bool = False
     plus_one: bool = False
-    """Whether the checkpoint has the weights less 1 (Gemma)."""
 
 
-RopeScalingKind = Literal["linear", "llama3", "yarn"]
+RopeScalingKind = Literal["linear", "llama3", "yarn", "longrope"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +115,32 @@ class RopeScaling:
 
     ``linear`` divides every frequency by ``factor`` (Chen 2023, arXiv 2306.15595); ``llama3``
     those of long waves only, with a ramp between the two cut-offs (Llama 3.1); ``yarn`` does so by
-    the turns within ``original_max_len`` and sharpens the scores (Peng 2023, arXiv 2309.00071).
+    the turns within ``original_max_len`` and sharpens the scores (Peng 2023, arXiv 2309.00071);
+    ``longrope`` divides each by its own of ``divisors`` (Ding 2024, arXiv 2402.13753).
+
+    ``original_max_len``: longest context before the scaling, in tokens (llama3, yarn).
+    ``low_freq_factor``: llama3: waves longer than ``original_max_len`` over this are scaled in
+    full. ``high_freq_factor``: llama3: waves shorter than ``original_max_len`` over this are not
+    scaled. ``beta_fast``: yarn: dimensions with more turns than this are not scaled. ``beta_slow``:
+    yarn: dimensions with fewer turns than this are scaled in full. ``truncate``: yarn: whether the
+    ends of the ramp are whole dimensions. ``rotary_factor``: yarn: what cosines and sines are
+    multiplied by; None: ``yarn_magnitude(factor)``. ``score_factor``: what the scores of latent
+    attention are multiplied by besides (DeepSeek).
     """
 
     kind: RopeScalingKind
     factor: float
     original_max_len: int = 8192
-    """Longest context before the scaling, in tokens (llama3, yarn)."""
     low_freq_factor: float = 1.0
-    """llama3: waves longer than ``original_max_len`` over this are scaled in full."""
     high_freq_factor: float = 4.0
-    """llama3: waves shorter than ``original_max_len`` over this are not scaled."""
     beta_fast: float = 32.0
-    """yarn: dimensions with more turns than this are not scaled."""
     beta_slow: float = 1.0
-    """yarn: dimensions with fewer turns than this are scaled in full."""
     truncate: bool = True
-    """yarn: whether the ends of the ramp are whole dimensions."""
     rotary_factor: float | None = None
-    """yarn: what cosines and sines are multiplied by; None: ``yarn_magnitude(factor)``."""
+    divisors: tuple[float, ...] = ()
     score_factor: float = 1.0
-    """What the scores of latent attention are multiplied by besides (DeepSeek)."""
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(RopeScalingKind):
-            known = ", ".join(get_args(RopeScalingKind))
-            raise EngineError(f"unknown rope scaling {self.kind!r}: the engine has {known}")
         if self.factor <= 0:
             raise EngineError(f"rope scaling: factor {self.factor} must be above 0")
         if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
@@ -152,7 +161,35 @@ def yarn_magnitude(factor: float, mscale: float = 1.0) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A decoder: norms, rotary positions, gated networks, attention with shared key heads."""
+    """A decoder: norms, rotary positions, gated networks, attention with shared key heads.
+
+    ``tie_embeddings``: whether the output head is the embedding matrix. ``qk_norm``: whether the
+    queries and keys of each head are normed before they are rotated (Qwen3). ``whole_qk_norm``:
+    whether all query heads are normed together, and all key heads, instead (OLMo 2).
+    ``activation``: of the gate of a feed-forward network, or of what one without a gate has inside.
+    ``more_positions``: learned positions are added to the embedding, from this one of their table
+    on (OPT: 2); it has so many more than ``max_model_len``. None: there are none.
+    ``residual_scale``: what the outputs of attention and network are multiplied by before they are
+    added. ``score_scale``: what products of queries and keys are multiplied by; None: 1 /
+    sqrt(head_dim). ``logit_cap``: c: logits x become c tanh(x / c) (Gemma 2). ``score_cap``: the
+    same of the scores of attention. ``alibi``: whether each head lowers its scores by the distance
+    (Press 2021, arXiv 2108.12409). ``learned_sinks``: whether each head has a score of its own that
+    takes attention from all keys (gpt-oss).
+    ``rotary_share``: the part of each head that turns with the position, its first elements.
+    ``neighbour_pairs``: whether elements that turn together are neighbours in the checkpoint, not
+    half a head apart. ``layer_thetas``: ``rope_theta`` of each layer, stretched only where it is
+    the model's (None: no positions); empty: the model's. ``fused``: weights that are one tensor in
+    the checkpoint: ``qkv``, ``gate_up``; ``by group``: in the former the rows of a key head, and of
+    its value head, follow its query heads. ``transposed``: whether the checkpoint has the matrices
+    of layers as [input, output] (GPT-2). ``names``: what the checkpoint calls parts of the names of
+    Llama's tensors, replaced one by one. ``windows``: how many tokens a query of each layer sees,
+    its own included (None: all); empty: all. ``sink_tokens``: first tokens that every query sees
+    beside the window of its layer, each as if it stood right before it (StreamingLLM). ``latent``:
+    multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query.
+    ``kv_sharing``: neighbouring layers that have the keys and values of the first of them.
+    ``weight_sharing``: neighbouring layers that have one set of weights. ``max_model_len``: longest
+    context, prompt and output together, in tokens.
+    """
 
     name: str
     hidden_size: int
@@ -166,47 +203,36 @@ class ModelConfig:
     rope_scaling: RopeScaling | None = None
     norm_eps: float = 1e-5
     tie_embeddings: bool = True
-    """Whether the output head is the embedding matrix."""
     qkv_bias: bool = False
     attention_out_bias: bool = False
     ffn_bias: bool = False
     qk_norm: bool = False
-    """Whether the queries and keys of each head are normed before they are rotated (Qwen3)."""
     whole_qk_norm: bool = False
-    """Whether all query heads are normed together, and all key heads, instead (OLMo 2)."""
     norms: Norms = Norms()
     activation: Activation = "silu"
-    """Of the gate of a feed-forward network."""
+    gated: bool = True
+    more_positions: int | None = None
     embedding_scale: float = 1.0
     residual_scale: float = 1.0
-    """What the outputs of attention and network are multiplied by before they are added."""
     score_scale: float | None = None
-    """What products of queries and keys are multiplied by; None: 1 / sqrt(head_dim)."""
     logit_scale: float = 1.0
+    logit_cap: float | None = None
+    score_cap: float | None = None
+    alibi: bool = False
+    learned_sinks: bool = False
     rotary_share: float = 1.0
-    """The part of each head that turns with the position, its first elements."""
     neighbour_pairs: bool = False
-    """Whether elements that turn together are neighbours in the checkpoint, not half a head apart.
-    """
     layer_thetas: tuple[float | None, ...] = ()
-    """``rope_theta`` of each layer, stretched only where it is the model's (None: no positions);
-    empty: the model's."""
     fused: tuple[str, ...] = ()
-    """Weights that are one tensor in the checkpoint: ``qkv``, ``gate_up``."""
+    transposed: bool = False
+    names: tuple[tuple[str, str], ...] = ()
     windows: tuple[int | None, ...] = ()
-    """How many tokens a query of each layer sees, its own included (None: all); empty: all."""
     sink_tokens: int = 0
-    """First tokens that every query sees beside the window of its layer, each as if it stood right
-    before it (StreamingLLM)."""
     latent: LatentConfig | None = None
-    """Multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query."""
     experts: ExpertConfig | None = None
     kv_sharing: int = 1
-    """Neighbouring layers that have the keys and values of the first of them."""
     weight_sharing: int = 1
-    """Neighbouring layers that have one set of weights."""
     max_model_len: int = 131_072
-    """Longest context, prompt and output together, in tokens."""
 
     def __post_init__(self) -> None:
         if self.heads % self.kv_heads:
@@ -273,9 +299,16 @@ class ModelConfig:
     @property
     def plain_layers(self) -> bool:
         """Whether layers differ from Llama's in nothing but biases, windows and head norms."""
-        scales = (self.embedding_scale, self.residual_scale, self.logit_scale)
-        own = self.whole_qk_norm or self.layer_thetas or self.activation != "silu"
-        return self.norms == Norms() and set(scales) == {1.0} and not own
+        scales = {self.embedding_scale, self.residual_scale, self.logit_scale}
+        others = self.norms, self.activation, self.logit_cap, self.more_positions
+        own = self.whole_qk_norm or self.layer_thetas or not self.gated
+        plain = scales == {1.0} and others == (Norms(), "silu", None, None) and not own
+        return plain and self.plain_scores
+
+    @property
+    def plain_scores(self) -> bool:
+        """Whether scores are scaled products, of all keys or those in a window."""
+        return self.score_cap is None and not (self.alibi or self.learned_sinks)
 
     def turned(self, theta: float | None) -> "ModelConfig":
         """Return the model with one of ``layer_thetas`` in all layers."""

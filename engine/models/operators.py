@@ -1,10 +1,23 @@
 """The small operators between matrix products, in plain torch; a device may have its own."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from servetwin.engine.models.model_config import Activation
 from servetwin.engine.models.rotary import rotate
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
+_GATE_GAIN = 1.702
+"""x sigmoid(1.702 x) is near gelu(x) (Hendrycks 2016, arXiv 1606.08415)."""
 
 
 class Operators:
@@ -21,9 +34,10 @@ class Operators:
         scale = torch.rsqrt((wide * wide).mean(-1, keepdim=True) + eps)
         return (wide * scale).to(x.dtype) * weight
 
-    def layer_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
         """Normalise each row to mean 0 and deviation 1, in float32; multiply by ``weight``."""
-        return F.layer_norm(x.float(), weight.shape, weight.float(), None, eps).to(x.dtype)
+        wide = None if bias is None else bias.float()
+        return F.layer_norm(x.float(), weight.shape, weight.float(), wide, eps).to(x.dtype)
 
     def add_norm(
         self, x: Tensor, delta: Tensor | None, weight: Tensor, eps: float
@@ -42,10 +56,18 @@ class Operators:
         gate, up = gate_up.chunk(2, 1)
         return F.silu(gate).mul_(up)
 
-    def geglu(self, gate_up: Tensor) -> Tensor:
-        """Return ``gelu(gate) * up`` for [rows, gate and up], with the tanh of Gemma."""
-        gate, up = gate_up.chunk(2, 1)
-        return F.gelu(gate, approximate="tanh").mul_(up)
+
+def gated(activate: Callable[[Tensor], Tensor], gate_up: Tensor) -> Tensor:
+    """Return ``activate(gate) * up`` for [rows, gate and up]."""
+    gate, up = gate_up.chunk(2, 1)
+    return activate(gate) * up
+
+
+def limited_gate(gate_up: Tensor, limit: float) -> Tensor:
+    """Gate as gpt-oss does: both parts end at ``limit``, and the up part counts from -1."""
+    gate, up = gate_up.chunk(2, 1)
+    gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return (up + 1) * gate * torch.sigmoid(gate * _GATE_GAIN)
 
 
 PLAIN = Operators()

@@ -55,6 +55,8 @@ def _turning_frequencies(config: ModelConfig, device: torch.device) -> Tensor:
     plain = 1.0 / config.rope_theta**exponents
     if scaling is None:
         return plain
+    if scaling.kind == "longrope":
+        return plain / torch.tensor(scaling.divisors, device=device)
     stretched = plain / scaling.factor
     if scaling.kind == "linear":
         return stretched

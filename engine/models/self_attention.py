@@ -39,7 +39,7 @@ class LatentAttention:
         self._plain_rotated = (config.head_dim - latent.rope_dim, latent.rope_dim)
         self._stored = (latent.rank, latent.rope_dim)
         self._query_norm = weights.get("query_norm")
-        """Of the latent that queries come from; None: they come from the hidden state."""
+        # None: queries come from the hidden state, not from a latent
         if self._query_norm is not None:
             self._query_down = make_linear("query_down", weights["query_down"])
         self._query = make_linear("query", weights["query"])
@@ -105,7 +105,7 @@ class SelfAttention:
         self._stores = stores
         scale, root = config.score_scale, math.sqrt(config.head_dim)
         self._query_factor = 1.0 if scale is None else scale * root
-        """Attention divides scores by the root of the width of a head."""
+        # attention divides scores by the root of the width of a head
         self._heads = (config.heads, config.kv_heads)
         self._qk_v = (config.heads + config.kv_heads, config.kv_heads)
         self._qkv = make_linear("qkv" if stores else "query", weights["qkv"])
@@ -117,8 +117,7 @@ class SelfAttention:
             for norm, heads in zip(norms, self._heads, strict=True)
             if norm is not None
         ]
-        self._head_norms = torch.cat(each) if each else None
-        """[heads + kv heads, head dim]."""
+        self._head_norms = torch.cat(each) if each else None  # [heads + kv heads, head dim]
         self._whole_norms = config.whole_qk_norm
         if stores and skippable:
             self._kv = self._key_value_product(weights["qkv"], make_linear)

@@ -1,5 +1,11 @@
 """The weights of a decoder as data: the name and the shape of each, and the tensors of a checkpoint
 that make it. Free of torch.
+
+``Order``: where the rows of each group (a head) stand in the checkpoint. There the rows of a pair
+that turns may be neighbours, and some may not turn; in the engine pairs are half of what is rotated
+apart. ``Stack``: parts whose rows follow each other in one weight of the engine. ``Stacks``: stacks
+by the name of the weight, in the order in which random ones are drawn. ``CHOICE_BIAS``: the weight
+of a router that is in float32 whatever the number format of the others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,50 +13,38 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
-from servetwin.engine.models.model_config import ModelConfig
+import numpy as np
+
+from servetwin.engine.models.model_config import ExpertConfig, ModelConfig
 
 Order = tuple[int, ...]
-"""Where the rows of each group (a head) stand in the checkpoint.
-
-There the rows of a pair that turns may be neighbours, and some may not turn; in the engine pairs
-are half of what is rotated apart.
-"""
 
 
 class Part(NamedTuple):
-    """A tensor of a checkpoint."""
+    """A tensor of a checkpoint, or one of those that are stacked in it.
+
+    ``order``: of the rows of each group, where the engine has another. ``transposed``: whether it
+    is [input, output] in the checkpoint. ``stacked``: (which, of how many) tensors of one.
+    """
 
     name: str
     shape: tuple[int, ...]
     order: Order | None = None
-    """Of the rows of each group, where the engine has another."""
+    transposed: bool = False
+    stacked: tuple[int, int] | None = None
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The shape of the tensor in the checkpoint."""
+        shape = self.shape[::-1] if self.transposed else self.shape
+        return shape if self.stacked is None else (self.stacked[1], *shape)
 
 
 Stack = tuple[Part, ...]
-"""Parts whose rows follow each other in one weight of the engine."""
 Stacks = dict[str, Stack]
-"""Stacks by the name of the weight, in the order in which random ones are drawn."""
 
-EMBEDDING, FINAL_NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 CHOICE_BIAS = "choice_bias"
-"""The weight of a router that is in float32 whatever the number format of the others."""
-
-
-class ExpertNames(NamedTuple):
-    """How a family of checkpoints calls the parts of its experts."""
-
-    room: str = "mlp"
-    gate: str = "gate_proj"
-    up: str = "up_proj"
-    down: str = "down_proj"
-
-
-PLAIN, MIXTRAL = ExpertNames(), ExpertNames("block_sparse_moe", "w1", "w3", "w2")
-
-
-def expert_names(stored: Iterable[str]) -> ExpertNames:
-    """Return what the tensors of a checkpoint call the parts of experts."""
-    return MIXTRAL if any(f".{MIXTRAL.room}." in name for name in stored) else PLAIN
 
 
 def model_stacks(config: ModelConfig) -> Stacks:
@@ -58,38 +52,67 @@ def model_stacks(config: ModelConfig) -> Stacks:
     vocabulary = (config.vocab_size, config.hidden_size)
     stacks: Stacks = {
         "embedding": (Part(EMBEDDING, vocabulary),),
-        "final_norm": (Part(FINAL_NORM, (config.hidden_size,)),),
+        **_norm("model", "final_norm", "norm", config),
     }
-    return stacks if config.tie_embeddings else stacks | {"head": (Part(HEAD, vocabulary),)}
+    if config.more_positions is not None:
+        positions = config.max_model_len + config.more_positions
+        stacks["positions"] = _stack("model", {"embed_positions": positions}, config.hidden_size)
+    if not config.tie_embeddings:
+        stacks["head"] = (Part(HEAD, vocabulary),)
+    return _as_stored(config, stacks)
 
 
-def layer_stacks(config: ModelConfig, layer: int, names: ExpertNames = PLAIN) -> Stacks:
+def head_name(config: ModelConfig) -> str:
+    """Return what a checkpoint calls the output head."""
+    return _renamed(HEAD, config.names)
+
+
+def _as_stored(config: ModelConfig, stacks: Stacks, transposed: bool = False) -> Stacks:
+    """Return the stacks with what the checkpoint calls their tensors, matrices turned over."""
+    if not config.names:
+        return stacks
+
+    def stored(part: Part) -> Part:
+        turned = part.transposed or (transposed and len(part.shape) > 1)
+        return part._replace(name=_renamed(part.name, config.names), transposed=turned)
+
+    return {name: tuple(map(stored, stack)) for name, stack in stacks.items()}
+
+
+def _renamed(name: str, names: Iterable[tuple[str, str]]) -> str:
+    for usual, own in names:
+        name = name.replace(usual, own)
+    return name
+
+
+def layer_stacks(config: ModelConfig, layer: int) -> Stacks:
     """Return the weights of a layer."""
     place, hidden = f"model.layers.{layer}", config.hidden_size
     attention = _latent_attention if config.latent else _attention
     if config.has_experts(layer):
-        feed_forward = _experts(config, f"{place}.{names.room}", names)
+        feed_forward = _experts(config, f"{place}.mlp")
     else:
-        kinds = ("weight", "bias")[: 1 + config.ffn_bias]
-        feed_forward = _network(f"{place}.mlp", hidden, config.ffn_size, kinds=kinds)
+        sizes = hidden, config.ffn_size
+        feed_forward = _network(f"{place}.mlp", *sizes, biased=config.ffn_bias, gated=config.gated)
     if "gate_up" in config.fused:
         feed_forward["gate_up"] = _stack(
             f"{place}.mlp", {"gate_up_proj": 2 * config.ffn_size}, hidden
         )
     norms = config.norms
-    return {
-        **_norm(place, "attention_norm", norms.before_attention, hidden),
+    stacks = {
+        **_norm(place, "attention_norm", norms.before_attention, config),
         **attention(config, layer, f"{place}.self_attn"),
-        **_norm(place, "attention_after_norm", norms.after_attention, hidden),
-        **_norm(place, "ffn_norm", norms.before_ffn, hidden),
+        **_norm(place, "attention_after_norm", norms.after_attention, config),
+        **_norm(place, "ffn_norm", norms.before_ffn, config),
         **feed_forward,
-        **_norm(place, "ffn_after_norm", norms.after_ffn, hidden),
+        **_norm(place, "ffn_after_norm", norms.after_ffn, config),
     }
+    return _as_stored(config, stacks, config.transposed)
 
 
-def all_parts(config: ModelConfig, names: ExpertNames = PLAIN) -> Iterator[Part]:
-    """Yield every tensor that a checkpoint of the model must have."""
-    layers = (layer_stacks(config, layer, names) for layer in config.distinct_layers)
+def all_parts(config: ModelConfig) -> Iterator[Part]:
+    """Yield every tensor that a checkpoint of the model must have, stacked ones apart."""
+    layers = (layer_stacks(config, layer) for layer in config.distinct_layers)
     for stacks in (model_stacks(config), *layers):
         for stack in stacks.values():
             yield from stack
@@ -115,8 +138,12 @@ def _stack(
     )
 
 
-def _norm(place: str, name: str, stored: str | None, size: int) -> Stacks:
-    return {} if stored is None else {name: _stack(place, {stored: size})}
+def _norm(place: str, name: str, stored: str | None, config: ModelConfig) -> Stacks:
+    if stored is None:
+        return {}
+    rows = {stored: config.hidden_size}
+    bias = {f"{name}_bias": _stack(place, rows, kind="bias")} if config.norms.biased else {}
+    return {name: _stack(place, rows)} | bias
 
 
 def _head_order(config: ModelConfig) -> Order | None:
@@ -134,6 +161,16 @@ def _head_order(config: ModelConfig) -> Order | None:
     return (*firsts, *still[: len(still) // 2], *seconds, *still[len(still) // 2 :])
 
 
+def _by_group(config: ModelConfig) -> Order:
+    """Return where rows stand if those of a key head, and its value head, follow its queries."""
+    group, width = config.heads // config.kv_heads, config.head_dim
+    rows = np.arange((config.heads + 2 * config.kv_heads) * width)
+    heads = rows.reshape(config.kv_heads, group + 2, width)
+    turned = heads[..., list(_head_order(config) or range(width))]
+    parts = turned[:, :group], turned[:, group], heads[:, group + 1]
+    return tuple(np.concatenate([part.ravel() for part in parts]).tolist())
+
+
 def _attention(config: ModelConfig, layer: int, place: str) -> Stacks:
     """Return the heads of a layer; one that shares the keys of another has queries alone.
 
@@ -147,6 +184,8 @@ def _attention(config: ModelConfig, layer: int, place: str) -> Stacks:
         rows = {"qkv_proj": sum(rows.values())}
     order = _head_order(config)
     orders = dict.fromkeys(("q_proj", "k_proj", "q_norm", "k_norm"), order) if order else {}
+    if "by group" in config.fused:
+        orders["qkv_proj"] = _by_group(config)
     stacks = {
         "qkv": _stack(place, rows, hidden, orders=orders),
         "attention_out": _stack(place, {"o_proj": hidden}, queries),
@@ -160,6 +199,8 @@ def _attention(config: ModelConfig, layer: int, place: str) -> Stacks:
         stacks["query_norm"] = _stack(place, {"q_norm": normed[0]}, orders=orders)
     if config.qk_norm and stores:
         stacks["key_norm"] = _stack(place, {"k_norm": normed[1]}, orders=orders)
+    if config.learned_sinks:
+        stacks["sinks"] = (Part(f"{place}.sinks", (config.heads,)),)
     return stacks
 
 
@@ -193,14 +234,20 @@ def _latent_attention(config: ModelConfig, layer: int, place: str) -> Stacks:
     }
 
 
-def _experts(config: ModelConfig, place: str, names: ExpertNames) -> Stacks:
+def _experts(config: ModelConfig, place: str) -> Stacks:
     """Return a router, its experts and the network beside them that every token uses."""
     experts, hidden = config.experts, config.hidden_size
     assert experts is not None
     stacks = {"router": _stack(place, {"gate": experts.experts}, hidden)}
+    if experts.biased:
+        stacks["router_bias"] = _stack(place, {"gate": experts.experts}, kind="bias")
     for index in range(experts.experts):
         name = f"experts.{index}"
-        stacks |= _network(f"{place}.{name}", hidden, experts.ffn_size, names, f"{name}.")
+        stacks |= (
+            _stacked_network(config, experts, index, place)
+            if experts.stacked
+            else _network(f"{place}.{name}", hidden, experts.ffn_size, f"{name}.")
+        )
     if experts.choice_bias:
         bias = _stack(place, {"gate": experts.experts}, kind="e_score_correction_bias")
         stacks[CHOICE_BIAS] = bias
@@ -213,19 +260,27 @@ def _experts(config: ModelConfig, place: str, names: ExpertNames) -> Stacks:
 
 
 def _network(
-    place: str,
-    hidden: int,
-    width: int,
-    names: ExpertNames = PLAIN,
-    prefix: str = "",
-    kinds: Iterable[str] = ("weight",),
+    place: str, hidden: int, width: int, prefix: str = "", biased: bool = False, gated: bool = True
 ) -> Stacks:
-    """Return a gated network: rows of ``gate_up`` are those of the gate, then of the up part."""
-    stacks = {}
-    for kind in kinds:
-        ending = "" if kind == "weight" else f"_{kind}"
-        inputs = (hidden, width) if kind == "weight" else (None, None)
-        rows = {names.gate: width, names.up: width}
-        stacks[f"{prefix}gate_up{ending}"] = _stack(place, rows, inputs[0], kind)
-        stacks[f"{prefix}down{ending}"] = _stack(place, {names.down: hidden}, inputs[1], kind)
+    """Return a network: rows of ``gate_up`` are those of the gate, then of the up part."""
+    inside, stacks = "gate_up" if gated else "up", Stacks()
+    rows = dict.fromkeys(("gate_proj", "up_proj")[1 - gated :], width)
+    for kind, ending in (("weight", ""), ("bias", "_bias"))[: 1 + biased]:
+        inputs = (None, None) if ending else (hidden, width)
+        stacks[f"{prefix}{inside}{ending}"] = _stack(place, rows, inputs[0], kind)
+        stacks[f"{prefix}down{ending}"] = _stack(place, {"down_proj": hidden}, inputs[1], kind)
+    return stacks
+
+
+def _stacked_network(config: ModelConfig, experts: ExpertConfig, index: int, place: str) -> Stacks:
+    """Return one of the networks that a checkpoint has in one tensor."""
+    hidden, width, which = config.hidden_size, experts.ffn_size, (index, experts.experts)
+    order = (*range(0, 2 * width, 2), *range(1, 2 * width, 2)) if experts.biased else None
+    stacks = Stacks()
+    for name, shape in (("gate_up", (2 * width, hidden)), ("down", (hidden, width))):
+        own, rows = f"experts.{index}.{name}", order if name == "gate_up" else None
+        stored = f"{place}.experts.{name}_proj"
+        stacks[own] = (Part(stored, shape, rows, True, which),)
+        if experts.biased:
+            stacks[f"{own}_bias"] = (Part(f"{stored}_bias", shape[:1], rows, stacked=which),)
     return stacks

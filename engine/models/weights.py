@@ -1,7 +1,12 @@
-"""The weights of a decoder, and random ones. Matrices are [output size, input size]."""
+"""The weights of a decoder, and random ones. Matrices are [output size, input size].
+
+``LayerWeights``: the weights of a layer by name, as ``tensor_layout`` has them. Of each head that
+is rotated, the first halves of all pairs stand before the second ones. ``LoadWeights``: makes the
+weights of a known model in a number format on a device.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -11,10 +16,6 @@ from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.tensor_layout import CHOICE_BIAS, Stack, layer_stacks, model_stacks
 
 LayerWeights = Mapping[str, Tensor]
-"""The weights of a layer by name, as ``tensor_layout`` has them.
-
-Of each head that is rotated, the first halves of all pairs stand before the second ones.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +24,26 @@ class Weights:
 
     ``layers`` are the ``distinct_layers``; a checkpoint reads each when it is its turn, so that no
     two copies are in memory.
+
+    ``others``: what some models have besides: ``positions``, ``final_norm_bias``.
     """
 
     embedding: Tensor
     layers: Iterable[LayerWeights]
     final_norm: Tensor
     head: Tensor
+    others: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, outside: Mapping[str, Tensor], layers: Iterable[LayerWeights]) -> "Weights":
+        """Return a decoder of its layers and the weights ``outside``, as in ``model_stacks``."""
+        embedding = outside["embedding"]
+        return cls(
+            embedding, layers, outside["final_norm"], outside.get("head", embedding), outside
+        )
 
 
 LoadWeights = Callable[[torch.dtype, torch.device], Weights]
-"""Makes the weights of a known model in a number format on a device."""
 
 
 def random_weights(
@@ -45,14 +56,13 @@ def random_weights(
     """
     draw = partial(_draw, torch.Generator(device).manual_seed(seed), std, dtype)
     stacks = model_stacks(config)
-    embedding = draw("embedding", stacks["embedding"])
+    embedding = draw("embedding", stacks.pop("embedding"))
     layers = [
         {name: draw(name, stack) for name, stack in layer_stacks(config, layer).items()}
         for layer in config.distinct_layers
     ]
-    final_norm = draw("final_norm", stacks["final_norm"])
-    head = draw("head", stacks["head"]) if "head" in stacks else embedding
-    return Weights(embedding, layers, final_norm, head)
+    outside = {name: draw(name, stack) for name, stack in stacks.items()}
+    return Weights.of({"embedding": embedding} | outside, layers)
 
 
 def stack_shape(stack: Stack) -> tuple[int, ...]:

@@ -31,9 +31,10 @@ def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
                 f"tensor_parallel: {ways} ranks do not divide the {name} {size} of model "
                 f"{config.name}; use a divisor of it"
             )
-    if config.whole_qk_norm:
+    if config.whole_qk_norm or not (config.gated and config.plain_scores):
         raise EngineError(
-            f"tensor_parallel: model {config.name} norms all heads together; use 1 rank"
+            f"tensor_parallel: model {config.name} has norms, networks or scores that are not "
+            "divided; use 1 rank"
         )
     if config.kv_sharing > 1:
         raise EngineError(

@@ -5,10 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servetwin.engine.checkpoint.json_file import JsonObject
 from servetwin.engine.text.chat_template import ChatTemplate, plain_chat
 from servetwin.engine.text.tokenizer import Chat
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.models.keys import Keys
 
 _HALF = "\ufffd"
 """What the bytes of an unfinished character decode to."""
@@ -165,7 +165,7 @@ def _special_ids(tokenizer: Any) -> tuple[frozenset[int], frozenset[int]]:
 def _read_templates(folder: Path) -> _Templates | None:
     """Return the templates of ``chat_template.jinja``, else of ``tokenizer_config.json``."""
     path = folder / CONFIG_FILE
-    config = JsonObject.read(path).values if path.is_file() else {}
+    config = Keys.read(path, EngineError).values if path.is_file() else {}
     tokens = {name: text for name in _SPECIAL_TOKENS if (text := _token_text(config.get(name)))}
     file = folder / TEMPLATE_FILE
     if file.is_file():

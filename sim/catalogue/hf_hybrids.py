@@ -5,13 +5,10 @@ What has no shape here is read as the nearest one that has; ``APPROXIMATIONS`` s
 
 from math import ceil
 
-from servetwin.sim.catalogue.hf_keys import NAMES, Keys
 from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.workloads.fields import MAX_COUNT
-from servetwin.workloads.program.package import shipped_json
-
-APPROXIMATIONS: dict[str, str] = shipped_json("sim/catalogue/hf_families.json")["approximations"]
-"""How a type of model with parts of no shape here is read."""
+from servetwin.workloads.models.description import NAMES
+from servetwin.workloads.models.keys import Keys
 
 _REPLACED = "replace_with_linear"
 _HEAD_DIM = ("mamba_head_dim", "mamba_d_head")
@@ -20,7 +17,7 @@ _BLOCKS = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
 
 def recurrent_layers(keys: Keys, width: int, layers: int) -> dict[int, Recurrence]:
     """Return the layers that keep a state in place of keys and values."""
-    if linear := keys.nested("linear_attn_config"):
+    if linear := keys.part("linear_attn_config"):
         kimi = _kimi_linear(linear, width, _elements(keys))
         return {layer - 1: kimi for layer in linear.items("kda_layers", int)}
     kinds, every = keys.items("layer_types", str), keys.find("full_attention_interval")
@@ -106,13 +103,13 @@ def searched_blocks(keys: Keys, width: int, matrices: int) -> list[tuple[Mixer, 
     layers: list[tuple[Mixer, int]] = []
     for place, entry in enumerate(keys.items("block_configs", dict)):
         block = Keys(entry, f"{keys.where}: block_configs[{place}]")
-        mixer, ffn = block.nested("attention"), block.nested("ffn")
+        mixer, ffn = block.part("attention"), block.part("ffn")
         if mixer is None or ffn is None:
             raise block.wrong("attention" if mixer is None else "ffn", "an object {...}")
-        added = sum(width // matrices for part in (mixer, ffn) if part.flag(_REPLACED, False))
-        if not (ffn.flag("no_op", False) or ffn.flag(_REPLACED, False)):
+        added = sum(width // matrices for part in (mixer, ffn) if part.flag(_REPLACED))
+        if not (ffn.flag("no_op") or ffn.flag(_REPLACED)):
             added += _ffn_width(ffn, width)
-        if not (mixer.flag("no_op", False) or mixer.flag(_REPLACED, False)):
+        if not (mixer.flag("no_op") or mixer.flag(_REPLACED)):
             kv_heads = heads // mixer.count("n_heads_in_group", most=heads)
             shape = attention(keys, heads, width // heads, kv_heads, mixer.find("window_length"))
             layers.append((shape, added))
@@ -157,7 +154,7 @@ def attention(
     return Attention(
         heads=heads, kv_heads=kv_heads, head_dim=(head_dim + value_dim) // 2, window_tokens=window,
         chunked=window is not None and keys.find(*NAMES["window"][:1]) is None,
-        gated=keys.flag("attn_output_gate", False),
+        gated=keys.flag("attn_output_gate"),
     )  # fmt: skip
 
 

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from servetwin.sim.catalogue.hf_keys import NAMES, Keys
 from servetwin.sim.catalogue.quantisation import CacheFormat, Quantisation, WeightFormat
 from servetwin.workloads.errors import ShapeError
+from servetwin.workloads.models.description import NAMES
+from servetwin.workloads.models.keys import Keys
 from servetwin.workloads.program.package import shipped_json
 
-_FORMATS = shipped_json("sim/catalogue/hf_families.json")["quantisation"]
+_FORMATS = shipped_json("sim/catalogue/hf_formats.json")
 _BY_ALGORITHM: dict[str, WeightFormat] = _FORMATS["by_algorithm"]
 """The formats of NVIDIA's Model Optimizer."""
 _BY_METHOD: dict[str, WeightFormat] = _FORMATS["by_method"]
@@ -19,7 +20,7 @@ _ATTENTION = re.compile(r"self_attn|linear_attn|mixer\.(in|out|q)_?proj|attentio
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts")
 
 
-def quantisation_of(config: Mapping[str, Any], where: str, layers: int) -> Quantisation:
+def quantisation_of(keys: Keys, layers: int) -> Quantisation:
     """Return the formats that a config names; bf16 where it names none.
 
     A part that at least half of the layers leave out is in bf16; without experts most weights are
@@ -27,12 +28,12 @@ def quantisation_of(config: Mapping[str, Any], where: str, layers: int) -> Quant
 
     Raises ``ShapeError`` for a quantisation that has no format here.
     """
-    stated = config.get("quantization_config") or config.get("quantization")
+    where, stated = keys.where, keys.get("quantization_config") or keys.get("quantization")
     if stated is None:
         return Quantisation()
     if not isinstance(stated, Mapping):
-        raise Keys(config, where).wrong("quantization_config", "an object {...}")
-    has_experts = Keys(config, where).find(*NAMES["experts"], least=0)
+        raise keys.wrong("quantization_config", "an object {...}")
+    has_experts = keys.find(*NAMES["experts"], least=0)
     if isinstance(parts := stated.get("quantized_layers"), Mapping):
         experts, others = _mixed(parts, where)
     else:
@@ -42,7 +43,7 @@ def quantisation_of(config: Mapping[str, Any], where: str, layers: int) -> Quant
             others = "bf16"
         if _covers(_EXPERTS, ignored, layers):
             experts = "bf16"
-    if "fp4" in str(config.get("expert_dtype")):
+    if "fp4" in str(keys.get("expert_dtype")):
         experts = "mxfp4"
     return Quantisation(gemm=others, experts=experts, kv=_cache(stated))
 

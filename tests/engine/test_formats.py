@@ -152,7 +152,7 @@ def test_the_error_of_the_logits_is_within_what_the_roundings_add_up_to(
     ("name", "attention"),
     [
         ("int8", "auto"), ("int4", "auto"), ("w8a8", "auto"),
-        ("kv int8", "native"), ("kv int8", "per-sequence"), ("kv int8", "padded"),
+        ("kv int8", "native"), ("kv int8", "per-sequence"),
     ],
 )  # fmt: skip
 def test_chunks_and_batches_change_next_to_nothing(

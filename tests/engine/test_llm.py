@@ -87,7 +87,7 @@ def test_several_answers_follow_each_other_and_logprobs_are_of_each_token(llm: L
 
 LOSSLESS: dict[str, dict[str, Any]] = {
     "no-cache": {"kv_cache": False},
-    "padded": {"attention": "padded", "prepack": False},
+    "per-sequence": {"attention": "per-sequence", "prepack": False},
     "two-ranks": {"tensor_parallel": 2},
 }
 

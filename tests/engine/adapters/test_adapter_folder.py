@@ -32,7 +32,7 @@ def test_the_scale_is_alpha_by_the_rank_or_its_root(
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"r": 0}, "r must be a whole number of at least 1 (got 0)"),
+        ({"r": 0}, "r must be a whole number from 1 to 2147483647 (got 0)"),
         ({"r": None}, "r is missing"),
         ({"peft_type": "IA3"}, 'peft_type "IA3" is not supported by the engine; it supports only'),
         (

@@ -11,8 +11,12 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from servetwin.engine.attention import step_attention
-from servetwin.engine.attention.choose import PerSequenceAttention
-from servetwin.engine.attention.step_attention import causal_mask, reads_groups, takes_fused
+from servetwin.engine.attention.step_attention import (
+    AttentionBackend,
+    causal_mask,
+    reads_groups,
+    takes_fused,
+)
 from servetwin.engine.kv.kv_store import KVStore
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence
@@ -98,7 +102,7 @@ def test_keys_and_values_are_copied_once_however_many_query_heads_read_them(
     written = {}
     for group in (2, 4, 8):
         store = KVStore(CONFIG, 64, "paged", 16, dtype=torch.float32, device=torch.device("cpu"))
-        backend = PerSequenceAttention(store, (window,) * CONFIG.layers)
+        backend = AttentionBackend(store, (window,) * CONFIG.layers)
         seq = Sequence("a", 0.0, 30, 2)
         seq.blocks = [2, 0]
         attend = backend.plan([ScheduledSequence(seq, start, rows, yields_token=True)])

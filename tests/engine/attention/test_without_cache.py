@@ -3,11 +3,9 @@
 from dataclasses import replace
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servetwin.engine.attention.choose import WithoutCache
 from servetwin.engine.core.messages import Add
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.core.step_input import StepInput, from_the_beginning
@@ -104,12 +102,7 @@ def test_its_tokens_are_those_of_transformers() -> None:
         assert (found - logits[-1]).abs().max() <= 1e-4
 
 
-def test_it_has_no_decodes() -> None:
-    runner = Runner(CONFIG, UNCACHED, layout="paged", kv_tokens=64)
-    backend = WithoutCache(runner.store)
-    with pytest.raises(AssertionError, match="no decodes without a KV cache"):
-        backend.plan_decodes([], None)
-    assert torch.is_tensor(runner.store.keys)
+def test_an_ended_sequence_is_a_prompt_of_padding() -> None:
     ended = from_the_beginning(ScheduledSequence(Sequence("a", 0.0, 1, 1), 4, 0, False, 1))
     assert (ended.start, ended.tokens, ended.padding) == (0, 0, 5)
 

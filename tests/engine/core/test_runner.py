@@ -144,7 +144,7 @@ def test_the_oracle_says_many_different_things_and_is_sure_of_them(oracle: Oracl
 
 
 @pytest.mark.parametrize("prepack", [True, False], ids=["prepacked", "plain"])
-@pytest.mark.parametrize("attention", ["native", "per-sequence", "padded"])
+@pytest.mark.parametrize("attention", ["native", "per-sequence"])
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 def test_greedy_tokens_are_those_of_transformers_in_every_mode(
     oracle: Oracle, layout: KVLayout, attention: str, prepack: bool
@@ -158,7 +158,7 @@ def test_greedy_tokens_are_those_of_transformers_in_every_mode(
         assert (logits - oracle.logits).abs().max() <= MAX_LOGIT_ERROR, mode
 
 
-@pytest.mark.parametrize("attention", ["native", "per-sequence", "padded"])
+@pytest.mark.parametrize("attention", ["native", "per-sequence"])
 @pytest.mark.parametrize(
     ("chunk_tokens", "join"),
     [(PROMPT_TOKENS, 0), (PROMPT_TOKENS, 3), (3, 14)],
@@ -258,7 +258,7 @@ def test_execute_leaves_states_and_batch_alone() -> None:
 
 
 def test_describe_names_the_resolved_choices() -> None:
-    description = RecordingRunner(attention="padded").describe()
+    description = RecordingRunner(attention="per-sequence").describe()
     assert description.pop("device")
     assert description.pop("linear") in ("native", PREPACKED, "plain")
     assert description == {
@@ -268,7 +268,7 @@ def test_describe_names_the_resolved_choices() -> None:
         "weight_format": "as-dtype",
         "weight_bytes": 4 * (parameters(CONFIG) - CONFIG.hidden_size * (CONFIG.vocab_size + 5)),
         "threads": 1,
-        "attention": "padded",
+        "attention": "per-sequence",
         "graph_rows": 0,
         "kv_cache": True,
         "kv_tokens": KV_TOKENS,
@@ -284,7 +284,7 @@ def test_describe_names_the_resolved_choices() -> None:
     [
         (
             {"attention": "flash"},
-            "unknown attention 'flash': use auto, native, per-sequence, padded, triton",
+            "unknown attention 'flash': use auto, native, per-sequence, triton",
         ),
         ({"dtype": "int8"}, "unknown dtype 'int8': use auto, float32, bfloat16 or float16"),
         ({"threads": 0}, "threads, kv_tokens and block_tokens must be at least 1"),

@@ -34,7 +34,7 @@ CUDA = torch.device("cuda")
     [
         ({}, "cuda", True),
         ({"attention": "triton"}, "cuda", True),
-        ({"attention": "padded"}, "cuda", False),
+        ({"attention": "per-sequence"}, "cuda", False),
         ({"graphs": False}, "cuda", False),
         ({"tensor_parallel": 2}, "cuda", False),
         ({}, "cpu", False),
@@ -67,7 +67,7 @@ def captured_runner(**options: Any) -> RecordingRunner:
 @pytest.mark.parametrize("layout", ["paged", "contiguous"])
 @pytest.mark.parametrize("run", [run_alone, run_together])
 def test_graphs_of_a_gpu_change_no_token(layout: KVLayout, run: Any) -> None:
-    eager = RecordingRunner(device="cuda", dtype="float32", layout=layout, attention="padded")
+    eager = RecordingRunner(device="cuda", dtype="float32", layout=layout, attention="per-sequence")
     expected, expected_logits = run(Driver(eager))
     tokens, logits = run(Driver(captured_runner(layout=layout)))
     assert tokens == expected

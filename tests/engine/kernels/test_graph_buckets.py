@@ -120,8 +120,10 @@ def test_a_row_that_does_not_sample_has_no_logits() -> None:
 
 
 def test_attention_that_gathers_cannot_be_captured() -> None:
-    runner = RecordingRunner(attention="padded")
-    with pytest.raises(EngineError, match=r"^attention 'padded' cannot be captured: use triton$"):
+    runner = RecordingRunner(attention="per-sequence")
+    with pytest.raises(
+        EngineError, match=r"^attention 'per-sequence' cannot be captured: use triton$"
+    ):
         runner.capture_decodes(RecordedGraphs(), 4, MOST_TOKENS)
 
 

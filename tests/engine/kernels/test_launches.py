@@ -73,9 +73,9 @@ class FusedOperators:
         self._launches = launches
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             with self._launches.fused(1):
-                return getattr(PLAIN, name)(*arguments)
+                return getattr(PLAIN, name)(*arguments, **named)
 
         return call
 

@@ -56,7 +56,7 @@ def test_memory_keeps_the_window_and_the_sinks() -> None:
             {"kv_heads": 1, "head_dim": 24, "latent": LatentConfig(20, 8, 16)},
             {},
             {},
-            "kv 'grouped': latents, and keys that layers share, are kept whole; use kv: paged",
+            "kv 'grouped': latents, keys that layers share, and those with caps",
         ),
     ],
 )

@@ -11,7 +11,6 @@ from servetwin.workloads.errors import EngineError
     [
         ({"top_k": 5}, "experts: top_k 5 of 4 experts is impossible"),
         ({"top_k": 0}, "experts: top_k 0 of 4 experts is impossible"),
-        ({"scoring": "relu"}, "experts: unknown scoring 'relu': use softmax or sigmoid"),
         ({"groups": 3}, "experts: 1 of 3 groups of 4 experts are impossible"),
         ({"groups": 2, "top_groups": 3}, "experts: 3 of 2 groups of 4 experts are impossible"),
         ({"groups": 2, "top_k": 3}, "experts: groups of 2 are too small"),

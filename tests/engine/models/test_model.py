@@ -39,13 +39,13 @@ class Mode(NamedTuple):
 
 
 MODES = {
-    "static-contiguous": Mode({"batching": "static", "kv": "contiguous"}, "padded"),
+    "static-contiguous": Mode({"batching": "static", "kv": "contiguous"}, "per-sequence"),
     "static-prefix": Mode({"batching": "static", "prefix_cache": True}, "per-sequence"),
     "contiguous": Mode({"kv": "contiguous"}),
     "whole-prefix": Mode({"prefix_cache": True, "block_tokens": 1}),
     "chunked": Mode({"batching": "chunked", "token_budget": 23}, "per-sequence"),
     "preempted": Mode({"batching": "chunked", "token_budget": 23, "prefix_cache": True, **SHORT}),
-    "preempted-whole": Mode(SHORT, "padded"),
+    "preempted-whole": Mode(SHORT, "per-sequence"),
 }
 ONE_OF_A_KIND = ("mqa", "qwen2-window", "shared-keys", "mla", "deepseek-v3")
 """Whose keys and values each lie in memory in another way, and run in every mode."""

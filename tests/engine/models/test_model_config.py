@@ -82,7 +82,6 @@ def test_impossible_shapes_are_refused(changes: dict[str, object], message: str)
 @pytest.mark.parametrize(
     ("kind", "factor", "message"),
     [
-        ("dynamic", 2.0, "unknown rope scaling 'dynamic': the engine has linear, llama3, yarn"),
         ("linear", 0.0, "rope scaling: factor 0.0 must be above 0"),
     ],
 )

@@ -301,11 +301,11 @@ def test_blocks_of_a_searched_architecture_differ() -> None:
     [
         (None, "must have at least one entry"),
         ([block(1, None)], "attention in the first block"),
-        ([block("wide", 4)], "key 'ffn_mult': 'wide' is not possible; it must be a number above 0"),
-        ([block(-1, 4)], "'ffn_mult': -1 is not possible"),
-        ([block(1e300, 4)], "'ffn_mult': 1e"),
-        ([block(1, 0)], "'n_heads_in_group': 0 is not possible"),
-        ([{"ffn": {}}], r"block_configs.0.: key 'attention': None is not possible"),
+        ([block("wide", 4)], r"ffn_mult must be a number above 0 \(got 'wide'\)"),
+        ([block(-1, 4)], r"ffn_mult must be a number above 0 \(got -1\)"),
+        ([block(1e300, 4)], r"ffn_mult must be a number above 0 \(got 1e"),
+        ([block(1, 0)], "n_heads_in_group must be a whole number from 1 to 8"),
+        ([{"ffn": {}}], r"block_configs.0.: attention must be an object"),
         ([7], "a list of dict"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from servetwin.sim.catalogue.hf_config import model_from_hf_config
-from servetwin.sim.catalogue.hf_keys import NESTED_DEFAULTS
+from servetwin.workloads.models.description import NESTED_DEFAULTS
 from tests.support.hf_configs import (
     DEEPSEEK,
     LATE_EXPERTS,
