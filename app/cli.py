@@ -13,20 +13,13 @@ import typer
 from typer.core import TyperGroup
 
 from servetwin.app.command import Command, UsageError, completions, section
-from servetwin.app.last_net import OUR_FAULT, is_out_of_memory, last_words
+from servetwin.app.last_net import is_out_of_memory, last_words
 from servetwin.core_cache import PURE, CompiledCore
 
-COMMANDS: Mapping[str, tuple[str, str]] = json.loads(
-    Path(__file__).with_name("commands").joinpath("commands.json").read_text()
-)
+_TEXTS = Path(__file__).with_name("commands")
+COMMANDS: Mapping[str, tuple[str, str]] = json.loads((_TEXTS / "commands.json").read_text())
 """The function behind each command in ``app.commands``, and what the command does."""
-EXIT_CODES: Mapping[str, str] = {
-    "0": "Done, and inside its limits.",
-    "1": "A limit is missed, a prediction refuted, or the work could not be ended.",
-    "2": "Wrong use, or input that cannot be used.",
-    "3": "Cannot tell: what was measured neither confirms nor refutes.",
-    str(OUR_FAULT): "An error of servetwin itself; a file has what to report.",
-}
+EXIT_CODES: Mapping[str, str] = json.loads((_TEXTS / "exit_codes.json").read_text())
 """Of every command."""
 
 

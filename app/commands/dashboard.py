@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from servetwin.app.dashboard.network import OPEN_WARNING
 from servetwin.app.scenario.options.common import Additions
 from servetwin.app.scenario.options.groups import takes_options
 from servetwin.workloads.errors import ServetwinError
@@ -32,6 +31,7 @@ def dashboard(
     missing = [name for name in ("streamlit", "plotly") if find_spec(name) is None]
     if missing:
         raise ServetwinError(f"dashboard needs {', '.join(missing)}: pip install 'servetwin[app]'")
+    from servetwin.app.words import asset_table
     from servetwin.loadtest.endpoint import server_url
     from servetwin.sim.step_times.profile import load_profile
     from servetwin.workloads.program.child_process import python_command, python_environment
@@ -43,7 +43,8 @@ def dashboard(
     profiles = tuple(path.resolve() for path in added.profiles)
     added = replace(added, profiles=profiles, runs=added.runs.resolve())
     if not is_loopback(host):
-        typer.echo(f"warning: {OPEN_WARNING}; --host 127.0.0.1 keeps it here", err=True)
+        warning = asset_table("words.yaml")["open to the network"]
+        typer.echo(f"warning: {warning}; --host 127.0.0.1 keeps it here", err=True)
     command = python_command(
         "-m", "streamlit", "run", str(SERVER),
         "--server.port", str(port), "--server.address", host,

@@ -2,12 +2,12 @@
 
 import streamlit as st
 
-from servetwin.app.dashboard.network import OPEN_WARNING
 from servetwin.app.dashboard.pages import FIRST, PAGES, drawing
 from servetwin.app.dashboard.pictures import load_picture_script
 from servetwin.app.dashboard.scenario.sidebar import scenario_at_the_side
 from servetwin.app.dashboard.scenario.url_state import complain_of_link
 from servetwin.app.dashboard.widgets import show_set_controls
+from servetwin.app.words import asset_table
 from servetwin.workloads.program.loopback import is_loopback
 
 st.set_page_config(page_title="Servetwin", page_icon="🎛️", layout="wide", initial_sidebar_state=330)
@@ -24,5 +24,6 @@ scenario_at_the_side()
 with st.sidebar:
     load_picture_script()
 if not is_loopback(st.get_option("server.address") or ""):
-    st.sidebar.warning(f"Open to the network: {OPEN_WARNING}.", icon=":material/public:")
+    warning = asset_table("words.yaml")["open to the network"]
+    st.sidebar.warning(f"Open to the network: {warning}.", icon=":material/public:")
 chosen.run()

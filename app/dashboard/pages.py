@@ -8,16 +8,11 @@ from importlib import import_module
 
 from servetwin.app.dashboard.charts import titled_page
 from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.words import asset_table
 
 FIRST = "plan"
 """The page without a name in its address."""
-PAGES = {
-    FIRST: "Plan",
-    "explore": "Explore",
-    "why": "Why",
-    "trust": "Trust",
-    "measure": "Measure",
-}
+PAGES: dict[str, str] = asset_table("pages.yaml")["titles"]
 
 
 def drawing(name: str) -> Callable[[], None]:

@@ -13,7 +13,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servetwin.app.dashboard.start_page import start_page
+from servetwin.workloads.program.package import shipped_json
 
+_HEADERS = shipped_json("app/dashboard/security_headers.json")
 _INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -37,12 +39,7 @@ class SecurityHeaders:
 @cache
 def security_headers() -> dict[str, str]:
     """Return the headers by name."""
-    return {
-        "X-Frame-Options": "DENY",
-        "Content-Security-Policy": content_policy(start_page()),
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-    }
+    return {**_HEADERS["plain"], "Content-Security-Policy": content_policy(start_page())}
 
 
 def content_policy(start_page: str) -> str:
@@ -52,17 +49,5 @@ def content_policy(start_page: str) -> str:
         for script in _INLINE_SCRIPT.findall(start_page)
     ]
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
-    return "; ".join(
-        [
-            "default-src 'self'",
-            f"script-src 'self' {allowed}".rstrip(),
-            "style-src 'self' 'unsafe-inline'",
-            "img-src 'self' data: blob:",
-            "font-src 'self' data:",
-            "worker-src 'self' blob:",
-            "object-src 'none'",
-            "base-uri 'self'",
-            "form-action 'self'",
-            "frame-ancestors 'none'",
-        ]
-    )
+    sources = {**_HEADERS["sources"], "script-src": f"'self' {allowed}".rstrip()}
+    return "; ".join(f"{kind} {source}" for kind, source in sources.items())

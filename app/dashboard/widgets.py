@@ -9,17 +9,14 @@ import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.scenario.controls import CONTROLS, PAGE_CONTROLS, default_controls
+from servetwin.app.words import asset_table
 from servetwin.workloads.errors import ServetwinError
 
 Value = TypeVar("Value")
 
 _REST_S, _LOOK_EVERY_S = 0.2, 0.01
 _SET, _DRAWN = "set_controls", "drawn_controls"
-_WIDGETS = {
-    "text": "text_input", "texts": "multiselect", "switch": "toggle", "count": "number_input",
-    "number": "number_input", "numbers": "slider", "choice": "selectbox",
-    "optional choice": "selectbox", "choices": "pills",
-}  # fmt: skip
+_WIDGETS = asset_table("controls.yaml")["widgets"]
 
 
 def control(name: str, value: Any = None, place: Any = st, **options: Any) -> Any:

@@ -16,14 +16,13 @@ import pandas as pd
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
-COLOURS = (
-    "#0072B2", "#D55E00", "#779988", "#4444FF", "#AA4433",
-    "#0088FF", "#007788", "#DD7755", "#AA4455", "#5599CC",
-)  # fmt: skip
+from servetwin.app.words import asset_table
+
+_STYLE = asset_table("template.yaml")
+COLOURS: tuple[str, ...] = tuple(_STYLE["template"]["layout"]["colorway"])
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
-LIGHT_PAGE = "#ffffff"
-DARK_PAGE = "#0e1117"
+LIGHT_PAGE, DARK_PAGE = (one["page"] for one in _STYLE["pages"].values())
 LIMIT_COLOUR = "#808080"
 """Limits and diagonals: visible on both pages, and no run's own."""
 LIMIT_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
@@ -85,25 +84,18 @@ _PANEL_PX = 170
 _GAP_PX = 40
 
 
-def _template(page: str, ink: str, grid: str) -> Figure:
-    axis = {"gridcolor": grid, "linecolor": grid, "zerolinecolor": grid, "automargin": True}
-    return go.layout.Template(
-        layout={
-            "paper_bgcolor": page,
-            "plot_bgcolor": page,
-            "font": {"color": ink, "family": "system-ui, sans-serif"},
-            "colorway": COLOURS,
-            "xaxis": axis,
-            "yaxis": axis,
-            "hoverlabel": {"bgcolor": page, "font": {"color": ink}, "bordercolor": grid},
-            "legend": {"bgcolor": "rgba(0,0,0,0)"},
-        },
-        data={"bar": [{"insidetextfont": {"color": page}}]},
-    )
+def recoloured(part: Any, colours: Mapping[str, str]) -> Any:
+    """Return a part of a figure's JSON with its colours replaced; arrays of numbers stay."""
+    if isinstance(part, dict):
+        return {key: recoloured(value, colours) for key, value in part.items()}
+    if isinstance(part, list | tuple):
+        return [recoloured(value, colours) for value in part]
+    return colours.get(part, part) if isinstance(part, str) else part
 
 
-LIGHT = _template(LIGHT_PAGE, "#1f2430", "#d9dce3")
-DARK = _template(DARK_PAGE, "#e6e8ee", "#363c4a")
+LIGHT, DARK = (
+    go.layout.Template(recoloured(_STYLE["template"], page)) for page in _STYLE["pages"].values()
+)
 
 
 def canvas(x: str, y: str, alt: str, title: str = "") -> Figure:

@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
 from servetwin.app.figures import DARK, LIGHT, Figure, note_of, title_of
-from servetwin.app.figures.canvas import escape_markup
+from servetwin.app.figures.canvas import escape_markup, recoloured
 from servetwin.app.words import asset_table
 
 HEIGHT_PX = 540
@@ -170,12 +170,3 @@ class Theme:
 
 
 THEMES = {"light": Theme(LIGHT, _COLOURS["light"]), "dark": Theme(DARK, _COLOURS["dark"])}
-
-
-def recoloured(part: Any, colours: Mapping[str, str]) -> Any:
-    """Return a part of a figure's JSON with its colours replaced; arrays of numbers stay."""
-    if isinstance(part, dict):
-        return {key: recoloured(value, colours) for key, value in part.items()}
-    if isinstance(part, list | tuple):
-        return [recoloured(value, colours) for value in part]
-    return colours.get(part, part) if isinstance(part, str) else part

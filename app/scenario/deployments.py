@@ -15,19 +15,14 @@ from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerM
 from servetwin.sim.techniques.registry import Toggles
 from servetwin.sim.techniques.setup import Setup, changed_fields
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.program.package import shipped_json
 
 V1 = (0, 8)
 """The first version of vLLM whose engine is V1."""
 _VLLM_BYTES = {True: 1.01e9, False: 0.376e9}
 """Bytes outside PyTorch on a device: since V1, and before; ``test_server_memory`` has the logs."""
 
-_ANYWHERE = ("policies", "cluster", "api", "kv_tokens", "deployment.parallel.tensor")
-_WIDTHS = tuple(f"deployment.parallel.{name}" for name in ("expert", "data", "lockstep"))
-_FORMATS = ("deployment.prefill", "deployment.decode", "deployment.kv_element_bytes")
-_EXPRESSED = {
-    "kernels": (*_ANYWHERE, *_WIDTHS, "deployment.parallel.pipeline", *_FORMATS),
-    "layers": (*_ANYWHERE, *_WIDTHS, "deployment.parallel.link"),
-}
+_EXPRESSED: Mapping[str, list[str]] = shipped_json("app/scenario/expressed.json")
 """What a kind of tables knows of a setup."""
 _KINDS_WITH = {"link": ("layers",), "efficiency": ("operators",)}
 """The kinds of tables that an option changes: of efficiencies, the overhead of a step."""
@@ -108,7 +103,7 @@ def require_expressed(
     setup: Setup, toggles: Toggles, kind: str, options: Mapping[str, str | None]
 ) -> None:
     """Raise ``PolicyError`` for a technique or option of which tables of a kind know nothing."""
-    known = _EXPRESSED.get(kind, _ANYWHERE)
+    known = tuple(_EXPRESSED["all"] + _EXPRESSED.get(kind, []))
     unknown = [f"--{name}" for name, of in _KINDS_WITH.items() if options[name] and kind not in of]
     for option, techniques in (("--technique", toggles.on), ("--without", toggles.off)):
         for technique in techniques:

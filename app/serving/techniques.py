@@ -26,6 +26,7 @@ from servetwin.sim.techniques.registry import TECHNIQUES, Toggles, find_techniqu
 from servetwin.sim.techniques.setup import Setup, changed_fields
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import EngineError, PolicyError, ServetwinError
+from servetwin.workloads.program.package import shipped_json
 
 
 def forgetting(
@@ -200,16 +201,7 @@ TRANSLATIONS: dict[str, Translation] = {
 }
 """By field of ``Setup``, for all that lies below it."""
 
-_CPU = Hardware(
-    name="this CPU",
-    peak_flops_per_s={"fp32": 1e11, "bf16": 1e11, "int8": 2e11},
-    memory_bytes_per_s=2e10,
-    memory_bytes=64e9,
-    compute_units=1,
-    link_bytes_per_s=1e10,
-    host_link_bytes_per_s=2e10,
-    source="orders of magnitude: what a technique changes does not depend on them",
-)
+_CPU = Hardware.model_validate(shipped_json("app/serving/cpu.json"))
 _FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}
 """The format of the simulator that is as wide as a data type of torch."""
 
@@ -295,16 +287,7 @@ def _translation_of(field: str) -> Translation:
 
 SMALL = EngineSetup(PRESETS["small"], PolicyConfig(), Computation())
 """The engine that tells which techniques it runs."""
-_PARAMETERS = {
-    "speculative": "draft=small",
-    "tree-speculation": "draft=small",
-    "grouped-query": "kv_heads=1",
-    "structured-pruning": "kept_heads=0.5",
-    "latent-attention": "latent_dim=64,rope_dim=16,nope_dim=32,value_dim=32",
-    "distillation": "student=tiny",
-    "smooth-quant": "scales=dynamic",
-    "kv-quantisation": "format=int8",
-}
+_PARAMETERS: dict[str, str] = shipped_json("app/serving/examples.json")
 """Of techniques that need some on the preset ``small``."""
 
 

@@ -21,6 +21,7 @@ from servetwin.app.verdict.intervals import (
     error_interval,
     variance_within,
 )
+from servetwin.app.words import asset_table
 from servetwin.loadtest.report.records import client_limits
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import LATENCIES, figure
@@ -28,21 +29,9 @@ from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
 
 THROUGHPUT = "output_throughput_tokens_per_s"
-METRICS = (
-    THROUGHPUT,
-    "tpot_s.mean",
-    "ttft_s.mean",
-    "ttft_s.p50",
-    "ttft_s.p90",
-    "ttft_s.p99",
-    "e2e_s.mean",
-)
-DEFAULT_LIMITS: Mapping[str, float] = {
-    THROUGHPUT: 0.03,
-    "tpot_s.mean": 0.05,
-    "ttft_s.mean": 0.10,
-    "ttft_s.p90": 0.10,
-}
+JUDGED: Mapping[str, Any] = asset_table("verdicts.yaml")["judged"]
+METRICS = tuple(JUDGED["metrics"])
+DEFAULT_LIMITS: Mapping[str, float] = JUDGED["limits"]
 """The relative errors that a prediction may have; metrics without a limit have no verdict."""
 
 Outcome = Literal["holds", "refuted", "cannot tell"]

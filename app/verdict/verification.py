@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.verdict.claims import DEFAULT_LIMITS, Comparison, Outcome, worst
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, JUDGED, Comparison, Outcome, worst
 from servetwin.app.verdict.forecast import Forecast, LevelForecast
-from servetwin.app.verdict.two_claims import STEPS, TwoClaims
+from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.why import WHY, Explanation
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
@@ -23,12 +23,7 @@ TESTS = 5
 """Load tests at each load."""
 STEP_LOG_UTILISATIONS = (0.7,)
 BLACK_BOX_UTILISATIONS = (0.5, 0.7)
-BLACK_BOX_LIMITS: Mapping[str, float] = {
-    STEPS: 0.10,
-    "output_throughput_tokens_per_s": 0.05,
-    "tpot_s.mean": 0.08,
-    "ttft_s.mean": 0.15,
-}
+BLACK_BOX_LIMITS: Mapping[str, float] = JUDGED["black box"]
 """The relative errors that a prediction from a black-box calibration may have."""
 
 

@@ -1,7 +1,7 @@
 """The first screen of a report: the verdict or the headline as a card, its table, its charts."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,7 +10,7 @@ from servetwin.app import figures
 from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.reports import level_sweep
-from servetwin.app.reports.claims import verdict_in_words
+from servetwin.app.reports.claims import WORDS, verdict_in_words
 from servetwin.app.reports.html.charts import Chart, Charts
 from servetwin.app.reports.html.facts import doubts, slo_line
 from servetwin.app.reports.html.tables import (
@@ -22,7 +22,7 @@ from servetwin.app.reports.html.tables import (
 )
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Table
-from servetwin.app.verdict.claims import SEVERITY, Outcome, worst
+from servetwin.app.verdict.claims import SEVERITY, worst
 from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.words import METRICS, number
 from servetwin.loadtest.sweep.sweep import Sweep
@@ -30,11 +30,6 @@ from servetwin.sim.records.metrics import SLO
 
 MOST_TRIALS = 3
 """More trials than these are folded, the worst first."""
-_TITLES: Mapping[Outcome, str] = {
-    "holds": "The prediction holds",
-    "refuted": "The prediction is refuted",
-    "cannot tell": "Cannot tell",
-}
 _VERDICT = re.compile(r"(?:The prediction (?:holds|is REFUTED)|Cannot tell): (\w)")
 _SHOWN_QUANTILE = "p90"
 _PRINTED_CURVES = 2
@@ -140,7 +135,8 @@ def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
         f"{name}: {verdict}" if len(trials) > 1 else _because(verdict)
         for name, verdict in words.items()
     ]
-    return Card("Verdict", _TITLES[outcome], OUTCOME_CLASSES[outcome], [*lines, *more])
+    title = WORDS["titles"][outcome]
+    return Card("Verdict", title, OUTCOME_CLASSES[outcome], [*lines, *more])
 
 
 def _because(verdict: str) -> str:

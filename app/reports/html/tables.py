@@ -12,18 +12,12 @@ from servetwin.app.reports.table import Cell, Content, Table
 from servetwin.app.reports.tables import FIRM_P99, described, is_soft
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.intervals import CONFIDENCE
-from servetwin.app.words import METRICS, Metric, number
+from servetwin.app.words import METRICS, Metric, asset_table, number
 from servetwin.sim.records.metrics import LATENCIES, LIMITED, SLO
 
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SOFT = f"* fewer than {FIRM_P99} values: not a firm p99"
-_TOTALS = (
-    "output_throughput_tokens_per_s",
-    "goodput_per_s",
-    "slo_attainment",
-    "prefix_hit_rate_tokens",
-    "preemptions",
-)
+_TOTALS: list[str] = asset_table("words.yaml")["report_totals"]
 _HEADLINE = ("mean", "p50", "p90", "p99")
 _COMPARED = ("metric", "predicted", "measured", "error", "limit", "")
 OUTCOME_CLASSES = {"holds": "good", "refuted": "bad", "cannot tell": "unsure", None: "quiet"}

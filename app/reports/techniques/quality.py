@@ -7,6 +7,7 @@ from typing import Any
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.scenario.options.techniques import FormatOptions
+from servetwin.app.words import asset_table
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.step_times.roofline.formats import (
@@ -32,7 +33,6 @@ from servetwin.sim.techniques.technique import Experiment, Technique
 
 NOT_KNOWN = "not known"
 HAS_IT = "already enabled on this server"
-SHORT = {"perplexity": "ppl", "accuracy": "acc"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def quality_cell(quality: Quality | None) -> str:
     if quality.metric is None:
         return "0"
     other = "~" if quality.basis == "nearest model" else ""
-    return f"{SHORT[quality.metric]} {100 * quality.change:+.1f}%{other}"
+    return f"{_WORDS['metrics'][quality.metric]} {100 * quality.change:+.1f}%{other}"
 
 
 def signed_cell(quality: Quality | None) -> str:
@@ -175,30 +175,9 @@ def _source_lines(judged: Sequence[RatedEffect]) -> Iterator[str]:
 
 
 MODEL = "llama-2-7b"
-TECHNIQUES = {
-    "fp8": "fp8",
-    "bf8": "fp8:format=e5m2",
-    "w8a8": "smooth-quant",
-    "llm-int8": "llm-int8",
-    "int8": "weight-int8",
-    "int4": "weight-int4",
-    "gptq": "gptq",
-    "awq": "awq",
-    **{name: f"gguf:format={name}" for name in BLOCK_FORMATS},
-}
+_WORDS = asset_table("words.yaml")["formats"]
+TECHNIQUES = _WORDS["techniques"] | {name: f"gguf:format={name}" for name in BLOCK_FORMATS}
 """The technique that puts weights into a format, by the format."""
-_HEADS = (
-    "format",
-    "bits",
-    "GB",
-    "products",
-    "scales",
-    "made from",
-    "SQNR dB",
-    "at most",
-    "quality",
-)
-_MADE_FROM = {"none": "weights", "data": "data", "training": "training"}
 
 
 def formats_report(options: FormatOptions) -> dict[str, Any]:
@@ -225,14 +204,14 @@ def formats_lines(report: dict[str, Any]) -> Iterator[str]:
             f"{entry['weight_bytes'] / 1e9:.3f}",
             entry["products"],
             entry["activation_scales"],
-            _MADE_FROM[entry["calibration"]],
+            _WORDS["made_from"][entry["calibration"]],
             "-" if entry["sqnr_db"] is None else f"{entry['sqnr_db']:.1f}",
             f"{entry['most_sqnr_db']:.1f}",
             quality_cell(_quality(entry["name"], model)),
         ]
         for entry in report["formats"]
     ]
-    yield from table_lines(_HEADS, rows, "<>><<<>>>")
+    yield from table_lines(_WORDS["heads"], rows, "<>><<<>>>")
     yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
     yield "no format with as many bits exceeds; scales: of activations; ~ measured on another model"
     sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])

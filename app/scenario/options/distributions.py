@@ -13,6 +13,7 @@ from servetwin.workloads.generators.processes import ARRIVALS, arrival_settings
 from servetwin.workloads.graphs.lane_rules import AGENTX, LaneRules
 from servetwin.workloads.plugins import split_settings
 from servetwin.workloads.program.key_values import key_values, number_in
+from servetwin.workloads.program.package import shipped_json
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.arrivals import ArrivalProcess
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
     from servetwin.workloads.generators.pauses import PauseDistribution
     from servetwin.workloads.generators.prefixes import PrefixGroups
 
-LENGTHS = ("fixed", "uniform", "exponential", "lognormal", "pareto")
+_KEYS: Mapping[str, Mapping[str, Mapping[str, str]]] = shipped_json(
+    "app/scenario/options/distributions.json"
+)
+"""The fields that keys set, by name of a distribution (of lengths, of pauses) or rules of lanes."""
+LENGTHS = tuple(_KEYS["lengths"])
 STRUCTURES = ("independent", "shared-prefix", "multi-turn", "agentic")
 
 _Z95 = 1.6448536269514722
@@ -166,23 +171,6 @@ def numbers(option: str, text: str) -> tuple[float, ...]:
     return values
 
 
-_LENGTH_KEYS: Mapping[str, Sequence[str]] = {
-    "fixed": ("mean",),
-    "uniform": ("mean", "cv", "max"),
-    "exponential": ("mean", "max"),
-    "lognormal": ("mean", "cv", "max"),
-    "pareto": ("mean", "cv", "max", "alpha"),
-}
-_THINK_KEYS: Mapping[str, Mapping[str, str]] = {
-    "exponential": {"mean": "mean_s"},
-    "lognormal": {"median": "median_s", "sigma": "sigma"},
-}
-_LANE_KEYS: Mapping[str, Mapping[str, str]] = {
-    "agentx": {"duration": "duration_s"},
-    "rules": {
-        "idle": "idle_s", "from": "first_from", "to": "first_to", "duration": "duration_s",
-    },
-}  # fmt: skip
 LANES_FORM = "N[:agentx][,KEY=N,...]"
 _WHOLE = ("max",)
 
@@ -206,8 +194,7 @@ def lengths_of(text: str, usual: UsualLengths, option: str) -> "TokenLaw":
 
     if text.isascii() and text.isdigit():
         return lengths.FixedTokens(int(_setting(option, text, whole=True)))
-    keys = {name: dict(zip(takes, takes, strict=True)) for name, takes in _LENGTH_KEYS.items()}
-    name, given = parse_spec(text, option, keys)
+    name, given = parse_spec(text, option, _KEYS["lengths"])
     mean, cv, most = given.get("mean", usual.mean), given.get("cv", usual.cv), given.get("max")
     match name:
         case "fixed":
@@ -232,7 +219,7 @@ def think_time_of(text: str, option: str = "--think-time") -> "PauseDistribution
 
     if not isnan(fixed_s := number_in(text)):
         return LognormalPause(fixed_s, sigma=0.0)
-    name, settings = parse_spec(text, option, _THINK_KEYS)
+    name, settings = parse_spec(text, option, _KEYS["pauses"])
     if name == "lognormal":
         return LognormalPause(**settings)
     if not settings:
@@ -248,7 +235,7 @@ def lanes_of(text: str, seed: int) -> LaneRules:
     name, _, rest = settings.partition(",")
     is_agentx = name == AGENTX["scenario"]
     spec = f"{name}:{rest}" if is_agentx else f"rules:{settings}"
-    _, values = parse_spec(spec, "--lanes", _LANE_KEYS)
+    _, values = parse_spec(spec, "--lanes", _KEYS["lanes"])
     return LaneRules(int(count), seed=seed, **(AGENTX if is_agentx else {}) | values)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from servetwin.app.serving.techniques import EngineSetup, plain_setup, translated
+from servetwin.app.words import asset_table
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.catalogue.hardware import Hardware, Precision
@@ -101,14 +102,8 @@ def _one_after_the_other(requests: Iterable[Request]) -> Trace:
     return Trace(tuple(chain), "one after the other")
 
 
-METRICS: Mapping[str, str] = {
-    "ttft_alone": "TTFT, alone",
-    "tpot_alone": "TPOT, alone",
-    "ttft_saturated": "TTFT, saturated",
-    "tpot_saturated": "TPOT, saturated",
-    "throughput": "throughput",
-    "memory": "memory",
-}
+_FIGURES: Mapping[str, Mapping[str, str]] = asset_table("words.yaml")["verified_effects"]
+METRICS = {name: words["label"] for name, words in _FIGURES.items()}
 """What is compared, and its name in tables.
 
 Alone: medians, since one pause of the machine moves the mean of few requests. Saturated: means.
@@ -119,16 +114,10 @@ Figures = Mapping[str, float]
 
 def figures_of(alone: Run, saturated: Run, memory_bytes: float) -> Figures:
     """Return the figures of ``METRICS`` that are defined."""
-    one, many = alone.summary(), saturated.summary()
-    figures = {
-        "ttft_alone": figure(one, "ttft_s.p50"),
-        "tpot_alone": figure(one, "tpot_s.p50"),
-        "ttft_saturated": figure(many, "ttft_s.mean"),
-        "tpot_saturated": figure(many, "tpot_s.mean"),
-        "throughput": figure(many, "output_throughput_tokens_per_s"),
-        "memory": memory_bytes,
-    }
-    return {name: value for name, value in figures.items() if value}
+    runs = {"alone": alone.summary(), "saturated": saturated.summary()}
+    of_runs = {name: of for name, of in _FIGURES.items() if "figure" in of}
+    figures = {name: figure(runs[of["load"]], of["figure"]) for name, of in of_runs.items()}
+    return {name: value for name, value in {**figures, "memory": memory_bytes}.items() if value}
 
 
 def ratios(without: Figures, with_it: Figures) -> dict[str, float]:

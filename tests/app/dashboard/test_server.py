@@ -11,8 +11,8 @@ from threading import Thread
 import httpx
 import pytest
 
-from servetwin.app.dashboard.network import OPEN_WARNING
 from servetwin.app.dashboard.security_headers import content_policy
+from servetwin.app.words import asset_table
 from tests.support.dashboard_app import (
     Browser,
     Chromium,
@@ -22,6 +22,7 @@ from tests.support.dashboard_app import (
     user_of,
 )
 
+OPEN_WARNING = asset_table("words.yaml")["open to the network"]
 PATHS = {
     "/": 200,
     "/compare?rate=1e309": 200,

@@ -13,8 +13,8 @@ pytest.importorskip("plotly", reason="pictures need plotly")
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from servetwin.app.figures.canvas import COLOURS, DARK_PAGE, LIGHT_PAGE, LIMIT_COLOUR
-from servetwin.app.figures.pictures import THEMES, Caption, picture, recoloured
+from servetwin.app.figures.canvas import COLOURS, DARK_PAGE, LIGHT_PAGE, LIMIT_COLOUR, recoloured
+from servetwin.app.figures.pictures import THEMES, Caption, picture
 from servetwin.app.words import asset, asset_table
 from tests.support.colour_vision import SIGHTS, contrast, least_distance
 from tests.support.dashboard_app import Chromium
