@@ -86,7 +86,7 @@ LOOKS: dict[Origin, tuple[str, str]] = {
     origin: (colour, pattern)
     for origin, (colour, pattern) in asset_table("looks.yaml")["origins"].items()
 }
-"""The colour of each origin, of ``app.figures.palette``, and the pattern over it."""
+"""The colour of each origin, of a run, and the pattern over it."""
 
 _EXTRAPOLATED_PATTERN = "x"
 

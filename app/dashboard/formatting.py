@@ -24,11 +24,6 @@ def page_text(name: str, /, **values: Any) -> str:
     return str(asset_table("pages.yaml")[name]).format(**values)
 
 
-def three_digits(value: float) -> str:
-    """Return a number with three significant digits; whole from a thousand on."""
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
 def signed(value: float, beside: float) -> str:
     """Return a difference with its sign, to the third digit of the larger of the two."""
     largest = max(abs(value), abs(beside))

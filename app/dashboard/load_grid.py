@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from servetwin.app.dashboard.formatting import escaped, three_digits
+from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.jobs.job import Job, find_job, start_job
 from servetwin.app.dashboard.jobs.priority_lock import Rank
 from servetwin.app.dashboard.jobs.simulated_items import (
@@ -22,6 +22,7 @@ from servetwin.app.dashboard.scenario.uploads import given, packed, result_keys
 from servetwin.app.dashboard.simulations import TURNS
 from servetwin.app.dashboard.widgets import end_if_stale
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
+from servetwin.app.words import short
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.sweep import PROBLEM
@@ -95,13 +96,13 @@ def _limit(name: str, points: pd.DataFrame, share: float, now_per_s: float) -> s
     ordered = points.sort_values("rate")
     holds = (ordered["slo_attainment"] >= share).cummin()
     lost = ordered.loc[~holds, "rate"]
-    first = f"at {three_digits(lost.min())} no longer" if len(lost) else "more was not tried"
+    first = f"at {short(lost.min())} no longer" if len(lost) else "more was not tried"
     if not holds.any():
-        least = three_digits(ordered["rate"].min())
+        least = short(ordered["rate"].min())
         return f"At {least} requests/s already, {name} misses the SLO."
     most = float(ordered.loc[holds, "rate"].max())
     now = f"today's load is {100 * now_per_s / most:.3g} % of that"
-    return f"Up to {three_digits(most)} requests/s {name} meets the SLO ({first}); {now}."
+    return f"Up to {short(most)} requests/s {name} meets the SLO ({first}); {now}."
 
 
 def rates_up_to(saturation_per_s: float) -> list[float]:

@@ -6,12 +6,12 @@ from typing import Literal
 
 import streamlit as st
 
-from servetwin.app.dashboard.formatting import signed, three_digits
+from servetwin.app.dashboard.formatting import signed
 from servetwin.app.dashboard.jobs.simulated_items import Summary
 from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.simulations import SimulatedScenario, finished_replications
 from servetwin.app.dashboard.widgets import control
-from servetwin.app.words import METRICS, Metric, ends
+from servetwin.app.words import METRICS, Metric, ends, short
 from servetwin.sim.experiments.predict import Interval, difference, interval
 from servetwin.sim.records.metrics import figure
 
@@ -139,7 +139,7 @@ ALIKE = "no variation"
 
 def between(found: Interval) -> str:
     """Return the bounds of an interval, such as ``37.1 to 38.2``; or that they are alike."""
-    shown = ends(found.low, found.high, three_digits)
+    shown = ends(found.low, found.high, short)
     return f"{shown[0]} to {shown[1]}" if shown else ALIKE
 
 
@@ -155,7 +155,7 @@ def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummar
     sure = paired is None or excludes_zero(paired)
     st.metric(
         shown.label,
-        "-" if value is None else three_digits(value),
+        "-" if value is None else short(value),
         None if value is None or base is None else signed(value - base, base),
         delta_color=_DELTA_COLOURS[shown.better] if sure else "off",
         help=METRICS[shown.metric].definition,

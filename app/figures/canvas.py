@@ -16,7 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 from plotly.subplots import make_subplots  # type: ignore[import-untyped]
 
-from servetwin.app.words import asset_table
+from servetwin.app.words import asset_table, short
 
 _STYLE = asset_table("template.yaml")
 COLOURS: tuple[str, ...] = tuple(_STYLE["template"]["layout"]["colorway"])
@@ -223,13 +223,8 @@ def in_words(values: pd.Series, unit: str) -> str:
     known = values.dropna()
     if known.empty:
         return "no value"
-    middle, high, most = (spoken(float(known.quantile(q))) for q in (0.5, 0.99, 1.0))
+    middle, high, most = (short(float(known.quantile(q))) for q in (0.5, 0.99, 1.0))
     return f"median {middle} {unit}, p99 {high} {unit}, at most {most} {unit}"
-
-
-def spoken(value: float) -> str:
-    """Return a number as an alternative text has it: three digits, or whole from a thousand on."""
-    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def title_of(figure: Figure) -> str:

@@ -20,9 +20,8 @@ from servetwin.app.figures.canvas import (
     in_words,
     plot,
     set_alt,
-    spoken,
 )
-from servetwin.app.words import METRICS, Metric
+from servetwin.app.words import METRICS, Metric, short
 from servetwin.sim.records.metrics import gaps_s
 
 
@@ -75,7 +74,7 @@ def _alt(values: Mapping[str, pd.Series], metric: Metric, limit_s: float | None)
     parts = [f"Cumulative distribution of {metric.label} in {metric.unit}."]
     parts += [f"{n}: {in_words(v * metric.factor, metric.unit)}." for n, v in values.items()]
     if limit_s is not None:
-        parts.append(f"The SLO is {spoken(limit_s * metric.factor)} {metric.unit}.")
+        parts.append(f"The SLO is {short(limit_s * metric.factor)} {metric.unit}.")
     return " ".join(parts)
 
 

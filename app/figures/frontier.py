@@ -10,8 +10,8 @@ from servetwin.app.figures.canvas import (
     escape_markup,
     looks,
     plot,
-    spoken,
 )
+from servetwin.app.words import short
 
 _X = "interactivity_tokens_per_s"
 _SHADE = "rgba(128,128,128,0.14)"
@@ -109,4 +109,4 @@ def _alt(points: pd.DataFrame, y: str, y_title: str, best: int | None) -> str:
 
 def _place(point: pd.DataFrame, y: str) -> str:
     """Return where the one row of a frame lies."""
-    return f"{spoken(point[y].item())} at {spoken(point[_X].item())}"
+    return f"{short(point[y].item())} at {short(point[_X].item())}"

@@ -22,7 +22,6 @@ from servetwin.app.figures.canvas import (
     escape_markup,
     plot,
     set_alt,
-    spoken,
 )
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
@@ -156,11 +155,11 @@ def latency_by_load(
         plot(figure, "lines+markers", escape_markup(name), of["rate"], y, hover,
              line=looks[str(name)].line, marker=marker)  # fmt: skip
         highest = max(highest, float(y.max()))
-        curve = ", ".join(f"{spoken(v)} at {r:g}" for r, v in zip(of["rate"], y, strict=True))
+        curve = ", ".join(f"{short(v)} at {r:g}" for r, v in zip(of["rate"], y, strict=True))
         alt.append(f"{name}: {curve} requests/s.")
     if limit is not None:
         add_limit(figure, limit, highest)
-        alt.append(f"The limit is {spoken(limit)}.")
+        alt.append(f"The limit is {short(limit)}.")
     figure.add_vline(x=now_per_s, line={**LIMIT_LINE, "dash": "dot"}, annotation_text="today")
     alt.append(f"Today's load is {now_per_s:.3g} requests/s.")
     figure.update_xaxes(range=[0, 1.04 * max(now_per_s, points["rate"].max())])

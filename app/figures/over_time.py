@@ -21,10 +21,9 @@ from servetwin.app.figures.canvas import (
     note_sample,
     plot,
     set_alt,
-    spoken,
     stacked_canvas,
 )
-from servetwin.app.words import METRICS, Metric
+from servetwin.app.words import METRICS, Metric, short
 from servetwin.sim.records.metrics import duration_unit
 
 MOST_POINTS = 1500
@@ -127,7 +126,7 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
         edges_s, rates_per_s = token_rates_per_s(frame)
         hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, looks[run].steps
         plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
-        alt.append(f"{run}: at most {spoken(rates_per_s.max(initial=0))}.")
+        alt.append(f"{run}: at most {short(rates_per_s.max(initial=0))}.")
     set_alt(figure, " ".join(alt))
     return figure
 
@@ -280,7 +279,7 @@ def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | No
 
 def _peak(run: str, state: pd.DataFrame) -> str:
     known = [
-        f"{spoken(factor * state[name].max())} {words}"
+        f"{short(factor * state[name].max())} {words}"
         for (name, _, factor), words in zip(_PANELS, _PEAKS, strict=True)
         if state[name].notna().any()
     ]

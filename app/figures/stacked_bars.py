@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.figures.canvas import Figure, canvas, escape_markup, spoken
-from servetwin.app.words import asset_table, origin_shares
+from servetwin.app.figures.canvas import Figure, canvas, escape_markup
+from servetwin.app.words import asset_table, origin_shares, short
 
 Part = tuple[str, str, str]
 """Name, colour and pattern."""
@@ -127,4 +127,4 @@ def _shares(name: str, parts: Mapping[str, float], unit: str) -> str:
     shares = ", ".join(
         f"{part} {100 * amount / total:.0f} %" for part, amount in parts.items() if total
     )
-    return f"{name}: {spoken(total)} {unit}, {shares}."
+    return f"{name}: {short(total)} {unit}, {shares}."

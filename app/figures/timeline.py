@@ -19,11 +19,10 @@ from servetwin.app.figures.canvas import (
     note_sample,
     pattern_marker,
     place_legend,
-    spoken,
     stacked_canvas,
 )
 from servetwin.app.figures.stacked_bars import PART_LOOKS
-from servetwin.app.words import asset_table
+from servetwin.app.words import asset_table, short
 
 MOST_GANTT_REQUESTS = 120
 MOST_NAMED = 40
@@ -82,7 +81,7 @@ def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
     alt = f"Timelines of {len(shown)} of {len(done)} finished requests, in the order of arrival."
     if len(done):
         e2e_s = done["e2e_s"]
-        alt += f" The longest takes {spoken(e2e_s.max())} s, the median {spoken(e2e_s.median())} s."
+        alt += f" The longest takes {short(e2e_s.max())} s, the median {short(e2e_s.median())} s."
     title = "Requests along time, in the order of arrival"
     figure = canvas("time, s", "request, in order of arrival", alt, title)
     lines = np.arange(len(shown))
@@ -194,10 +193,10 @@ def _alt(shown: TimelineData) -> str:
     if len(shown.spans):
         lines = shown.spans.groupby("line")
         longest_s = (lines["end_s"].max() - lines["start_s"].min()).max()
-        alt.append(f"The longest takes {spoken(longest_s)} s.")
+        alt.append(f"The longest takes {short(longest_s)} s.")
     for name in ("running", "waiting"):
         if len(shown.state) and shown.state[name].notna().any():
-            alt.append(f"Requests {name}: at most {spoken(shown.state[name].max())}.")
+            alt.append(f"Requests {name}: at most {short(shown.state[name].max())}.")
     return " ".join(alt)
 
 

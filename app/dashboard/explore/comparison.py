@@ -6,14 +6,14 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from servetwin.app.dashboard.formatting import escaped, page_text, signed, three_digits
+from servetwin.app.dashboard.formatting import escaped, page_text, signed
 from servetwin.app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, excludes_zero
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.scenario.url_state import query_of
 from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.dashboard.widgets import control, problems_shown
 from servetwin.app.scenario.files.scenario_file import GENERATED, SAMPLE, ScenarioFile
-from servetwin.app.words import ends
+from servetwin.app.words import ends, short
 from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.paired_comparison import request_differences
 from servetwin.sim.experiments.predict import Interval
@@ -139,8 +139,8 @@ def _with_interval(shown: ShownMetric, of: ScenarioSummaries) -> str:
     value, interval = shown.value(of.summary), shown.interval(of.replications)
     if value is None:
         return "-"
-    bounds = ends(interval.low, interval.high, three_digits) if interval else None
-    return f"{three_digits(value)} [{', '.join(bounds)}]" if bounds else three_digits(value)
+    bounds = ends(interval.low, interval.high, short) if interval else None
+    return f"{short(value)} [{', '.join(bounds)}]" if bounds else short(value)
 
 
 def _difference(shown: ShownMetric, first: ScenarioSummaries, of: ScenarioSummaries) -> str:

@@ -7,7 +7,7 @@ import streamlit as st
 
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import charts_by_two
-from servetwin.app.dashboard.formatting import escaped, page_text, three_digits
+from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.measure.kept import OPEN, draw_kept_runs
 from servetwin.app.dashboard.measure.load_test_process import Endpoint, LoadTestProcess, start
 from servetwin.app.dashboard.scenario.allowed_choices import additions, runs_folder
@@ -15,7 +15,7 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.scenario_words import simulated_source
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from servetwin.app.dashboard.widgets import draw_every, problems_shown
-from servetwin.app.words import METRICS
+from servetwin.app.words import METRICS, short
 from servetwin.loadtest.dialects.servers import DIALECTS
 from servetwin.loadtest.endpoint import endpoint_url
 from servetwin.workloads.errors import LoadTestError
@@ -43,7 +43,7 @@ def page() -> None:
 
 def _form(outcome: SimulatedScenario, busy: bool) -> None:
     trace = outcome.trace
-    span_s, rate_per_s = three_digits(trace.span_s), three_digits(trace.rate_per_s)
+    span_s, rate_per_s = short(trace.span_s), short(trace.rate_per_s)
     text = page_text("measure.load", requests=len(trace), span_s=span_s, rate_per_s=rate_per_s)
     with st.form("measure_form", border=True):
         left, right = st.columns([4, 1], vertical_alignment="bottom")
@@ -125,7 +125,7 @@ def _median(answers: pd.DataFrame, name: str) -> tuple[str, str]:
     median_s = float(known.median()) if len(known) else None
     metric = METRICS[name].fitting([median_s])
     value = metric.scaled(median_s)
-    return f"{metric.label} p50, {metric.unit}", "-" if value is None else three_digits(value)
+    return f"{metric.label} p50, {metric.unit}", "-" if value is None else short(value)
 
 
 def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:

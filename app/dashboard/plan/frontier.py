@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from servetwin.app.dashboard.formatting import page_text, three_digits
+from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.words import short
 from servetwin.sim.experiments import sweep
 
 Y = sweep.GOODPUT
@@ -15,8 +16,8 @@ def conclusion(points: pd.DataFrame, share: float) -> str:
     if best is not None:
         row = points.loc[[best]].iloc[0]
         return page_text(
-            "frontier.best", label=row["label"], y=three_digits(row[Y]),
-            unit=Y_TITLE.rpartition(", ")[2], speed=three_digits(row[sweep.INTERACTIVITY]),
+            "frontier.best", label=row["label"], y=short(row[Y]),
+            unit=Y_TITLE.rpartition(", ")[2], speed=short(row[sweep.INTERACTIVITY]),
             share=100 * row["slo_attainment"],
         )  # fmt: skip
     tried = points.dropna(subset=["slo_attainment"])

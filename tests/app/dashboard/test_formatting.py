@@ -2,7 +2,8 @@
 
 import pytest
 
-from servetwin.app.dashboard.formatting import escaped, plain, signed, three_digits
+from servetwin.app.dashboard.formatting import escaped, plain, signed
+from servetwin.app.words import short
 
 
 def test_texts_of_users_have_no_markup() -> None:
@@ -25,6 +26,6 @@ def test_differences_have_the_digits_of_the_figure(value: float, beside: float, 
 
 
 def test_numbers_have_three_digits() -> None:
-    assert [three_digits(x) for x in (0.012345, 12.345, 123.4, 12_345.6)] == [
+    assert [short(x) for x in (0.012345, 12.345, 123.4, 12_345.6)] == [
         "0.0123", "12.3", "123", "12,346",
     ]  # fmt: skip

@@ -20,10 +20,10 @@ from servetwin.app.figures.canvas import (
     cdf_points,
     evenly,
     place_legend,
-    spoken,
     stacked_canvas,
 )
 from servetwin.app.figures.pictures import HEIGHT_PX, Caption, picture, talk_layout
+from servetwin.app.words import short
 from tests.support.colour_vision import contrast, least_distance
 from tests.support.drawn_figures import DRAWN, LOOKS, TWO, A
 from tests.support.figure_frames import load_test, requests_frame
@@ -40,7 +40,7 @@ from tests.support.figure_frames import load_test, requests_frame
     ],
 )
 def test_a_number_is_said_in_three_digits_or_whole(value: float, said: str) -> None:
-    assert spoken(value) == said
+    assert short(value) == said
 
 
 def test_each_panel_has_its_legend_above_it() -> None:
