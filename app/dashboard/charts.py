@@ -14,6 +14,7 @@ from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.pictures import picture_buttons
 from servetwin.app.figures import Figure, alt_text, note_of
 from servetwin.app.reports.run_words import made_by
+from servetwin.app.reports.table import Table
 from servetwin.app.words import LOOKS
 from servetwin.sim.step_times.provenance import MEANINGS, Origin
 
@@ -102,6 +103,15 @@ def table(frame: pd.DataFrame, alt: str, file: str | None = None, **options: Any
     st.dataframe(frame, hide_index=True, placeholder="-", alt=alt, **options)
     if file:
         downloads(frame, file)
+
+
+def report_table(made: Table, alt: str) -> None:
+    """Draw a table of a report, with its caption; the first column names the rows."""
+    rows = [list(map(str, row)) for row in made.rows]
+    frame = pd.DataFrame(rows, columns=list(map(str, made.heads)))
+    right = st.column_config.Column(alignment="right")
+    table(frame, alt, column_config=dict.fromkeys(frame.columns[1:], right))
+    st.caption(escaped(made.caption))
 
 
 def downloads(frame: pd.DataFrame, name: str) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from servetwin.app.dashboard.charts import charts_by_two, downloads, table
+from servetwin.app.dashboard.charts import charts_by_two, downloads, report_table, table
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import MOST_ZIP_BYTES, delete, zip_problem, zipped
-from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
+from servetwin.app.dashboard.kept_runs.opened_runs import opened
 from servetwin.app.dashboard.kept_runs.received_run import receive_run
 from servetwin.app.dashboard.kept_runs.saved_scenario import rebuilt, save_run
 from servetwin.app.dashboard.measure.listing import ListedFolder, listed_runs, runs_table
@@ -21,17 +21,17 @@ from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
 from servetwin.app.dashboard.scenario.sidebar import show_scenario
 from servetwin.app.dashboard.scenario.uploads import uploads
 from servetwin.app.dashboard.simulations import simulate
-from servetwin.app.dashboard.trust.trials import COMMAND, bundled, verdict_table
+from servetwin.app.dashboard.trust.trials import COMMAND, bundled
 from servetwin.app.dashboard.widgets import control, problems_shown, uploader
 from servetwin.app.figures import looks
-from servetwin.app.reports.html.page import render_html
+from servetwin.app.reports.html.facts import doubts, facts
+from servetwin.app.reports.html.page import made_when, render_html
 from servetwin.app.reports.html.run_charts import run_charts
-from servetwin.app.reports.html.tables import POINTS
+from servetwin.app.reports.html.tables import comparison_table, latency_table
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import source_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.loadtest.report.load_notes import load_warnings, prompt_cache_warning
-from servetwin.sim.records.run import Run
+from servetwin.loadtest.report.load_notes import prompt_cache_warning
 from servetwin.workloads.errors import ServetwinError
 
 OPEN = "measure_open"
@@ -236,14 +236,17 @@ def _show(found: ScenarioFile, name: str) -> None:
 
 def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None:
     """Draw a run, beside the prediction that it judges."""
-    for line in _warnings(named.run):
+    shares = named.run.extra.get("prompt_cache")
+    cached = prompt_cache_warning(shares) if shares else None
+    for line in filter(None, [*doubts(named.run), cached]):
         st.warning(escaped(line))
-    st.text("\n".join(facts(named.run)))
+    lines = (line for line in map(str, facts(named.run)) if line != cached)
+    st.text("\n".join([*lines, made_when([named])]))
     shown = [named]
     for trial in trials:
         if named in trial.measured:
-            table(
-                verdict_table(trial.comparison.metrics), "Errors of the prediction, with verdicts."
+            report_table(
+                comparison_table(trial.comparison), "Errors of the prediction, with verdicts."
             )
             shown = [trial.predicted, named]
     shown = [replace(one, name=one.name.rpartition("/")[2]) for one in shown]
@@ -253,14 +256,6 @@ def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None
     charts_by_two(placed[:2], source)
     with st.expander("All charts"):
         charts_by_two(placed[2:], source)
-    digits = dict.fromkeys(POINTS, _FOUR_DIGITS)
-    table(latency_frame(named.run), "Latencies by part of the run.", column_config=digits)
+    latencies = latency_table([named], looks([named.name]))
+    report_table(latencies, "Latencies by part of the run.")
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")
-
-
-def _warnings(run: Run) -> Iterator[str]:
-    """Yield what the report of the command line warns of."""
-    if delivered := run.extra.get("delivered"):
-        yield from load_warnings(delivered)
-    if (cache := run.extra.get("prompt_cache")) and (line := prompt_cache_warning(cache)):
-        yield line

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from servetwin.app import figures
-from servetwin.app.dashboard.charts import chart, charts_by_two, downloads, table
+from servetwin.app.dashboard.charts import chart, charts_by_two, downloads, report_table, table
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import last_change_s
 from servetwin.app.dashboard.scenario.allowed_choices import offered, runs_folder
@@ -29,11 +29,10 @@ from servetwin.app.dashboard.trust.real_gpus import (
 from servetwin.app.dashboard.widgets import control
 from servetwin.app.figures.agreement import shown_metric
 from servetwin.app.reports.claims import verdict_in_words
-from servetwin.app.reports.html.tables import error_rows
+from servetwin.app.reports.html.tables import comparison_table, error_rows
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.run_words import made_by, outside_warning, source_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, origin_sentences
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.step_times.profile import Profile, load_profile
@@ -96,17 +95,15 @@ def _trials(root: str, changed: float) -> trials.Trials:
 
 def _verdict(name: str, trial: Trial) -> None:
     comparison, metrics = trial.comparison, trial.comparison.metrics
-    sign, words = trials.VERDICTS[comparison.outcome][0], verdict_in_words(comparison, trial.noun)
+    words = " ".join(verdict_in_words(comparison, trial.noun))
     box = {"holds": st.success, "refuted": st.error, "cannot tell": st.warning}
-    box[comparison.outcome](escaped(f"{sign} {' '.join(words)} Load: {trial.load}."))
+    box[comparison.outcome](escaped(f"{words} Load: {trial.load}."))
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(page_text("trust.example", command=trials.COMMAND))
     chart(figures.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
-        verdicts = trials.verdict_table(metrics)
-        table(verdicts, "Errors of the prediction, with verdicts.")
-        st.caption(page_text("trust.errors", confidence=100 * CONFIDENCE))
+        report_table(comparison_table(comparison), "Errors of the prediction, with verdicts.")
 
 
 def _source(trial: Trial) -> str:

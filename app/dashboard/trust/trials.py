@@ -1,31 +1,19 @@
 """Trials: predictions compared with load tests, of this dashboard's folder and a bundled one."""
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pandas as pd
 
-from servetwin.app.reports.claims import fitting, metric_name, predicted_figures
-from servetwin.app.reports.html.tables import percents
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
-from servetwin.app.verdict.claims import MetricComparison, Outcome
 from servetwin.workloads.errors import ServetwinError
 
 EXAMPLE = Path(__file__).parent / "example"
 """Written by the demo on the bundled engine (the bundled sample, four load tests)."""
 COMMAND = "servetwin demo"
 """Wrote it."""
-
-
-VERDICTS: dict[Outcome | None, str] = {
-    "holds": "✓ holds",
-    "refuted": "✗ refuted",
-    "cannot tell": "? cannot tell",
-    None: "not judged",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +68,6 @@ def requests_of(trial: Trial) -> pd.DataFrame:
         for named in (trial.predicted, *trial.measured)
     ]
     return pd.concat(frames, ignore_index=True)
-
-
-def verdict_table(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
-    """Return predicted, measured, error, its interval and verdict of each metric, in its unit;
-    without the columns that all lack."""
-    frame = pd.DataFrame([_figures(row) for row in metrics if row.predicted])
-    return frame.dropna(axis="columns", how="all")
-
-
-def _figures(row: MetricComparison) -> dict[str, object]:
-    values = predicted_figures(row)
-    metric = fitting(row.metric, values[0], row.measured)
-    predicted, low, high, measured = (_rounded(metric.scaled(v)) for v in (*values, row.measured))
-    error, error_low, error_high, limit = map(_to_a_tenth, percents(row))
-    return {  # what a narrow window shows comes first
-        "metric": f"{metric_name(row.metric)}, {metric.unit}",
-        "verdict": VERDICTS[row.outcome],
-        "predicted": predicted, "measured": measured, "error, %": error, "limit, %": limit,
-        "predicted from": low, "predicted to": high,
-        "error from, %": error_low, "error to, %": error_high,
-    }  # fmt: skip
-
-
-def _to_a_tenth(percent: float | None) -> float | None:
-    return None if percent is None else round(percent, 1)
-
-
-def _rounded(value: float | None) -> float | None:
-    """Return four significant digits: a table shows no more."""
-    return None if value is None else float(f"{value:.4g}")
 
 
 def _readable(root: Path, problems: list[str]) -> list[Path]:

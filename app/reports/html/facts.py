@@ -26,20 +26,18 @@ from servetwin.sim.records.steady_part import describe_steady
 _DELIVERED = "client ok"
 
 
-def facts(named: NamedRun, colour: str) -> dict[str, object]:
-    """Return what a run was, under its name and colour; a ``Cell`` is good or bad news."""
-    run, summary = named.run, named.run.summary()
-    lines = [
+def facts(run: Run) -> list[Content]:
+    """Return lines on what a run was, beside its ``doubts``; a ``Cell`` is good news."""
+    summary = run.summary()
+    return [
         what_ran(run),
         *(load_facts(run) if run.kind == "loadtest" else ()),
         counts_line(summary["requests"]),
         *error_lines(map(without_paths, run.requests["error"].dropna())),
         *_sources(run.kind, summary),
-        *(Cell(doubt, css="bad") for doubt in doubts(run)),
         *(load_notes(run) if "delivered" in run.extra else ()),
         describe_steady(summary["steady"]),
     ]
-    return {"name": named.name, "colour": colour, "lines": lines}
 
 
 def slo_line(runs: Sequence[NamedRun], slo: SLO) -> str:

@@ -13,14 +13,14 @@ from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.pictures import Caption
 from servetwin.app.reports.claims import render_requests
 from servetwin.app.reports.html.charts import Chart, Charts, packed_library
-from servetwin.app.reports.html.facts import about, facts
+from servetwin.app.reports.html.facts import about, doubts, facts
 from servetwin.app.reports.html.first_screen import judged_screen, plain_screen, sweep_screen
 from servetwin.app.reports.html.run_charts import run_charts
 from servetwin.app.reports.html.tables import comparison_table, latency_table
 from servetwin.app.reports.level_sweep import sweep_verdict
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import run_without_paths, what_ran_short, without_paths
-from servetwin.app.reports.table import Table
+from servetwin.app.reports.table import Cell, Table
 from servetwin.app.reports.verdict import WHY_TITLE, explanation_sentences
 from servetwin.app.verdict.claims import RequestDifferences, compare, compare_requests
 from servetwin.app.verdict.measured_facts import resimulate_as_sent
@@ -67,7 +67,7 @@ def render_html(
         swept=bool(sweeps),
         about=about(runs),
         screens=screens,
-        facts=[facts(named, looks[named.name].colour) for named in runs],
+        facts=[_facts(named, looks[named.name].colour) for named in runs],
         tables=[latency_table(runs, looks)],
         sections=[
             (section, [charts.place(title, figure) for _, title, figure in of_section])
@@ -75,7 +75,7 @@ def render_html(
         ],
         trials=[_trial_section(trial, len(trials) > 1, looks, charts) for trial in trials],
         why_title=WHY_TITLE,
-        made_by=_made_by(runs),
+        made_by=made_when(runs),
         notes=list(_notes(runs)),
         versions=_versions(runs),
         scenarios=[
@@ -102,6 +102,12 @@ def _render(template: str, charts: Charts, **content: object) -> str:
     return environment.get_template(template).render(
         **content, asset=asset, library=packed_library(), charts_json=charts.as_json()
     )
+
+
+def _facts(named: NamedRun, colour: str) -> dict[str, object]:
+    """Return what a run was, its doubts first, under its name and colour."""
+    doubtful = [Cell(doubt, css="bad") for doubt in doubts(named.run)]
+    return {"name": named.name, "colour": colour, "lines": [*doubtful, *facts(named.run)]}
 
 
 def _trial_section(
@@ -166,7 +172,7 @@ def _title(runs: Sequence[NamedRun], trials: Sequence[Trial], sweeps: Mapping[st
     return f"{word}: {first}" if word else first[:1].upper() + first[1:]
 
 
-def _made_by(runs: Sequence[NamedRun]) -> str:
+def made_when(runs: Sequence[NamedRun]) -> str:
     """Return the versions that made the runs, and the first and the last day."""
     versions = dict.fromkeys(str(named.run.meta.get("servetwin") or _UNKNOWN) for named in runs)
     days = sorted({str(named.run.meta["date"])[:10] for named in runs if "date" in named.run.meta})

@@ -19,7 +19,7 @@ POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SOFT = f"* fewer than {FIRM_P99} values: not a firm p99"
 _TOTALS: list[str] = asset_table("words.yaml")["report_totals"]
 _HEADLINE = ("mean", "p50", "p90", "p99")
-_COMPARED = ("metric", "predicted", "measured", "error", "limit", "")
+_COMPARED = ("metric", "predicted", "measured", "error", "limit", "verdict")
 OUTCOME_CLASSES = {"holds": "good", "refuted": "bad", "cannot tell": "unsure", None: "quiet"}
 
 
@@ -186,12 +186,6 @@ def _point(figures: Mapping[str, Any], point: str, factor: float) -> str:
 def error_rows(metrics: Sequence[MetricComparison]) -> pd.DataFrame:
     """Return the rows that ``errors_with_intervals`` draws, of measured metrics."""
     known = [row for row in metrics if row.predicted and row.measured]
-    rows = [percents(row) for row in known]
-    frame = pd.DataFrame(rows, columns=["error", "low", "high", "allowed"], dtype=float)
+    shares = [(row.error, row.error_low, row.error_high, row.limit) for row in known]
+    frame = 100 * pd.DataFrame(shares, columns=["error", "low", "high", "allowed"], dtype=float)
     return frame.assign(metric=[metric_name(row.metric) for row in known])
-
-
-def percents(row: MetricComparison) -> list[float | None]:
-    """Return the error, its interval and its limit in per cent."""
-    shares = (row.error, row.error_low, row.error_high, row.limit)
-    return [None if share is None else 100 * share for share in shares]

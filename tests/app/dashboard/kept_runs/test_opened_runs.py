@@ -8,20 +8,32 @@ import yaml
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.dashboard.kept_runs.opened_runs import facts, latency_frame, opened
-from servetwin.app.words import METRICS
+from servetwin.app.dashboard.kept_runs.opened_runs import opened
+from servetwin.app.figures import looks
+from servetwin.app.reports.html.facts import facts
+from servetwin.app.reports.html.tables import latency_table
+from servetwin.app.reports.report_folders import NamedRun
+from servetwin.app.words import METRICS, number
 from servetwin.sim.records.metrics import LATENCIES
+from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import describe_steady
 from tests.support.figure_frames import load_test
+
+
+def latencies(run: Run) -> dict[tuple[str, str], list[str]]:
+    """Count, mean, percentiles and maximum by metric and part of the run."""
+    rows = latency_table([NamedRun("mine", run)], looks(["mine"])).rows
+    return {(str(row[0]), str(row[2])): list(map(str, row[3:])) for row in rows}
 
 
 def test_an_opened_run_has_its_tables(root: Path) -> None:
     (named,), trials = opened(root, ("mine",))
     assert trials == []
-    table = latency_frame(named.run).set_index("metric")
-    assert set(table["part"]) == {"whole run"}
-    assert table.loc["TTFT, ms", "p90"] == pytest.approx(1e3 * named.run.summary()["ttft_s"]["p90"])
-    lines = facts(named.run)
+    table = latencies(named.run)
+    assert {part for _, part in table} == {"whole run"}
+    p90 = number(named.run.summary()["ttft_s"]["p90"], 1e3)
+    assert table["TTFT, ms", "whole run"][3] == p90
+    lines = list(map(str, facts(named.run)))
     assert "llama-2-7b on a100-80gb with weight-int4" in lines[0]
     assert lines[1] == "30 requests: 30 finished"
     assert "steady part: none; fewer than 50 requests" in lines
@@ -31,13 +43,13 @@ def test_the_steady_part_stands_beside_the_whole_run() -> None:
     run = load_test(60)
     summary = run.summary()
     assert describe_steady(summary["steady"]) in facts(run)
-    table = latency_frame(run).set_index(["metric", "part"])
+    table = latencies(run)
     for name in LATENCIES:
         for part, figures in (("whole run", summary), ("steady part", summary["steady"])):
-            metric, found = METRICS[name], figures[name]
-            assert table.loc[(metric.title, part), "count"] == found["count"]
-            assert table.loc[(metric.title, part), "p90"] == pytest.approx(1e3 * found["p90"])
-    assert list(table.index)[:2] == [("TTFT, ms", "whole run"), ("TTFT, ms", "steady part")]
+            row, found = table[METRICS[name].title, part], figures[name]
+            assert row[0] == str(found["count"])
+            assert row[3] == number(found["p90"], 1e3)
+    assert list(table)[:2] == [("TTFT, ms", "whole run"), ("TTFT, ms", "steady part")]
 
 
 def test_a_folder_from_before_steady_parts_still_opens(root: Path) -> None:
@@ -47,7 +59,7 @@ def test_a_folder_from_before_steady_parts_still_opens(root: Path) -> None:
     del summary["steady"]
     path.write_text(json.dumps(summary))
     (named,), _ = opened(root, ("old",))
-    assert set(latency_frame(named.run)["part"]) == {"whole run", "steady part"}
+    assert {part for _, part in latencies(named.run)} == {"whole run", "steady part"}
 
 
 def test_a_run_is_read_again_when_it_has_changed(root: Path) -> None:

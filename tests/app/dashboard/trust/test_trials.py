@@ -13,11 +13,10 @@ from servetwin.app.dashboard.trust.trials import (
     find_trials,
     profile_of,
     requests_of,
-    verdict_table,
     when_and_where,
 )
-from servetwin.app.reports.html.tables import error_rows
-from servetwin.app.verdict.claims import MetricComparison
+from servetwin.app.reports.html.tables import comparison_table, error_rows
+from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.measured_facts import as_sent
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import figure
@@ -117,5 +116,9 @@ def test_errors_are_relative_to_what_was_measured() -> None:
 def test_a_metric_that_is_not_known_is_left_out() -> None:
     unknown = MetricComparison("tpot_s.mean", None, 0.1, None, None, None, None, 0.05, "refuted")
     assert error_rows([unknown]).empty
-    assert verdict_table([METRIC, unknown])["verdict"].tolist() == ["? cannot tell"]
-    assert verdict_table([METRIC])["predicted"].tolist() == pytest.approx([110])
+    known, other = comparison_table(Comparison((METRIC, unknown), 1)).rows
+    assert list(map(str, known)) == [
+        "TTFT mean, ms", "110 (90 to 130)", "100", "+10.0% (-10.0% to +30.0%)", "16%",
+        "cannot tell",
+    ]  # fmt: skip
+    assert list(map(str, other)) == ["TPOT mean, ms", "-", "100", "-", "5%", "refuted"]
