@@ -22,7 +22,6 @@ from servetwin.app.figures.load_curves import latency_by_load as latency_by_load
 from servetwin.app.figures.over_time import differences_over_time as differences_over_time
 from servetwin.app.figures.over_time import gains_over_time as gains_over_time
 from servetwin.app.figures.over_time import latency_over_time as latency_over_time
-from servetwin.app.figures.over_time import live_latency as live_latency
 from servetwin.app.figures.over_time import schedule_lag as schedule_lag
 from servetwin.app.figures.over_time import server_over_time as server_over_time
 from servetwin.app.figures.over_time import state_of_steps as state_of_steps

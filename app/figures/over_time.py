@@ -49,37 +49,6 @@ def latency_over_time(
     return figure
 
 
-def live_latency(
-    answers: pd.DataFrame,
-    predicted: pd.DataFrame,
-    metric: str,
-    looks: Looks,
-    limit_s: float | None = None,
-) -> Figure:
-    """Draw each answer of a running load test by when it was sent, beside the prediction's running
-    median; ``looks`` has ``measured`` and ``predicted``."""
-    shown = METRICS[metric].fitting([limit_s, answers[metric].max(), predicted[metric].max()])
-    answered = answers.dropna(subset=[metric])
-    points = evenly(answered, MOST_POINTS)
-    title = f"{shown.label}: measured so far, and predicted"
-    alt = [f"{shown.label} of {len(answers):,} answers by when they were sent."] + [
-        f"{name}: {in_words(frame[metric] * shown.factor, shown.unit)}."
-        for name, frame in (("measured", answers), ("predicted", predicted))
-    ]
-    figure = canvas("sent, s", shown.title, " ".join(alt), title)
-    note_sample(figure, {"": (len(points), len(answered))}, "answers")
-    hover = f"%{{y:.4g}} {shown.unit}, sent at %{{x:.4g}} s<extra>measured</extra>"
-    x, y, marker = points["sent_s"], points[metric] * shown.factor, looks["measured"].points
-    plot(figure, "markers", "measured so far", x, y, hover, marker=marker)
-    median = _rolling_median(predicted, metric)
-    hover = f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} s<extra>predicted</extra>"
-    at_s, line = median.index, looks["predicted"].line
-    name = "predicted, running median"
-    plot(figure, "lines", name, at_s, median * shown.factor, hover, line=line)
-    _add_limit(figure, limit_s, shown)
-    return figure
-
-
 def differences_over_time(differences: Frames, metric: str, looks: Looks) -> Figure:
     """Draw predicted - measured of single requests by their arrival, evenly sampled.
 
@@ -209,14 +178,6 @@ def _add_limit(figure: Figure, limit_s: float | None, metric: Metric) -> None:
         limit = limit_s * metric.factor
         name = f"SLO {limit:.4g} {metric.unit}"
         figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text=name)
-
-
-def _rolling_median(predicted: pd.DataFrame, metric: str) -> pd.Series:
-    done = predicted.dropna(subset=[metric]).sort_values("scheduled_s")
-    window = max(5, len(done) // 25)
-    median: pd.Series = done[metric].rolling(window, min_periods=1, center=True).median()
-    median.index = pd.Index(done["scheduled_s"])
-    return median
 
 
 MOMENTS = 600

@@ -81,13 +81,6 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
     "rests": lambda: figures.provenance_bar(
         {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
     ),
-    "live": lambda: figures.live_latency(
-        A.assign(sent_s=A["scheduled_s"]),
-        B,
-        "ttft_s",
-        figures.looks(["measured", "predicted"]),
-        0.5,
-    ),
     "gains": lambda: figures.gains_over_time(GAINS, "A", "B"),
     "frontier": lambda: figures.frontier(
         GRID,

@@ -75,8 +75,12 @@ class LoadTestProcess:
                     self._take(json.loads(line))
 
     def answered(self) -> pd.DataFrame:
-        """Return the answers so far."""
-        return pd.DataFrame(self.answers, columns=_ANSWER_COLUMNS)
+        """Return the answers so far as requests of a run; latencies count from the sending."""
+        frame = pd.DataFrame(self.answers, columns=_ANSWER_COLUMNS)
+        status = frame["failure"].isna().map({True: "finished", False: "failed"})
+        numbers = frame[["sent_s", "ttft_s", "tpot_s"]].astype(float)
+        requests = numbers.rename(columns={"sent_s": "scheduled_s"})
+        return requests.assign(status=status, request_id=frame.index.map("answer {}".format))
 
     def output(self) -> str:
         """Return all that it printed."""

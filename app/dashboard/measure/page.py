@@ -129,10 +129,11 @@ def _median(answers: pd.DataFrame, name: str) -> tuple[str, str]:
 
 
 def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
-    looks, slo, shown = figures.looks(("predicted", "measured")), outcome.file.slo.slo(), []
+    """Draw the answers so far beside the prediction, as a report draws both at the end."""
+    requests, slo = {"predicted": outcome.run.requests, "measured": answers}, outcome.file.slo.slo()
+    looks, shown = figures.looks(requests), []
     for metric in _LATENCIES:
-        limit_s = getattr(slo, metric)
-        figure = figures.live_latency(answers, outcome.run.requests, metric, looks, limit_s)
+        figure = figures.latency_over_time(requests, metric, looks, getattr(slo, metric))
         title = f"{METRICS[metric].label} of each answer, and the prediction"
         shown.append((title, figure, f"measure_live_{metric}"))
     charts_by_two(shown, simulated_source([outcome]))

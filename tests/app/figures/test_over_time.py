@@ -39,17 +39,6 @@ def test_gains_figure_has_a_trace_per_direction() -> None:
     assert "faster under b: 1 requests" in figures.alt_text(figure)
 
 
-def test_live_answers_stand_beside_the_predicted_median_and_the_limit() -> None:
-    answers = pd.DataFrame({"sent_s": [0.5], "ttft_s": [0.1]})
-    looks = figures.looks(("predicted", "measured"))
-    figure = figures.live_latency(answers, requests_frame(30), "ttft_s", looks, 0.5)
-    assert [trace.name for trace in figure.data] == ["measured so far", "predicted, running median"]
-    assert list(figure.data[0].y) == [100.0]
-    assert figure.layout.yaxis.title.text == "TTFT, ms"
-    assert "median 100 ms" in figures.alt_text(figure)
-    assert figure.layout.annotations[0].text == "SLO 500 ms"
-
-
 @given(st.integers(1, 80), st.integers(0, 1000))
 def test_throughput_holds_every_token(count: int, seed: int) -> None:
     frame = requests_frame(count, seed)

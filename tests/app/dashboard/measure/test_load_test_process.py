@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from servetwin.app import figures
 from servetwin.app.dashboard.measure.load_test_process import Endpoint, LoadTestProcess, start
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.records.run import RunError, load_run
+from tests.support.figure_frames import requests_frame
 from tests.support.mock_endpoint import mocked, plan
 
 FEW = """
@@ -94,4 +96,27 @@ def test_a_half_written_line_waits_for_its_end(tmp_path: Path) -> None:
     path.write_text(whole)
     test.refresh()
     assert test.state["ended"] == 1
+    test.process.wait(10)
+
+
+@pytest.mark.parametrize("failure", [None, "refused"])
+def test_answers_are_drawn_as_requests_beside_the_prediction(
+    tmp_path: Path, failure: str | None
+) -> None:
+    test = LoadTestProcess(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
+    looks = figures.looks(("predicted", "measured"))
+    nothing = test.answered()
+    test.answers = [
+        {"sent_s": 0.5, "ttft_s": 0.1, "tpot_s": None, "failure": None},
+        {"sent_s": 0.7, "ttft_s": None, "tpot_s": None, "failure": failure},
+    ]
+    some = test.answered()
+    assert some["status"].tolist() == ["finished", "failed" if failure else "finished"]
+    for answers, drawn in ((nothing, []), (some, [100.0])):
+        requests = {"predicted": requests_frame(30), "measured": answers}
+        figure = figures.latency_over_time(requests, "ttft_s", looks, 0.5)
+        shown = next(trace for trace in figure.data if trace.name == "measured")
+        assert list(shown.y) == drawn
+        assert figure.layout.annotations[0].text == "SLO 500 ms"
+        figures.latency_over_time(requests, "tpot_s", looks)
     test.process.wait(10)
