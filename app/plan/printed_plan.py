@@ -12,21 +12,12 @@ from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.prices import LISTED
-from servetwin.app.words import RESOURCES, ends, figure_words, number, short, target_words
+from servetwin.app.words import RESOURCES, ends, figure_words, short, target_words
 from servetwin.loadtest.report.limits import parse_slo
+from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.predict import Interval
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import write_whole
-
-_HEADS = (
-    "GPUs",
-    "split",
-    "per hour",
-    "per M tokens",
-    "holds up to",
-    "at the load",
-    "step times",
-)
 
 _BRACKETS = "In brackets: 90 % of other traffic of this kind, step times as uncertain as they are."
 
@@ -63,7 +54,8 @@ def plan_lines(answer: Plan, currency: str = "") -> list[str]:
     load = f"{target_words(answer.target)} for {answer.requests:,} requests"
     load += f" at {answer.rate_per_s:.4g}/s" if not answer.lanes else f" in {answer.lanes} lanes"
     first = f"{answer.model} on {best.gpus:,} x {best.gpu}, {cost}: {load}"
-    table = table_lines(_HEADS, [_cells(answer, row) for row in rows], "<")
+    cells = [plan_row(row, answer.target) for row in rows]
+    table = table_lines(list(cells[0]), [list(row.values()) for row in cells], "<")
     problems = [f"{row.gpu}: {row.problem}" for row in answer.rows if row.problem]
     texts = [*problems, _BRACKETS, f"Prices: {LISTED['about']}; yours with --price."]
     return [
@@ -73,21 +65,20 @@ def plan_lines(answer: Plan, currency: str = "") -> list[str]:
     ]  # fmt: skip
 
 
-def _cells(answer: Plan, row: PlannedDeployment) -> list[str]:
-    return [
-        f"{row.gpus:,} x {row.gpu}",
-        f"{row.servers:,} x {row.layout}",
-        number(row.cost_per_h, 1),
-        cost_words(row),
-        capacity_words(row),
-        figure_words(answer.target, 1 - (row.headroom or 0.0)),
-        (row.evidence or "").removeprefix("computed "),
-    ]
+def plan_row(row: PlannedDeployment, target: SLOTarget) -> dict[str, str]:
+    """Return the plan of a kind of GPU, as texts by head; what a narrow window shows comes first.
 
-
-def capacity_words(row: PlannedDeployment) -> str:
-    """Return up to how many requests per second a plan holds its SLO, with the interval."""
-    return _in_brackets(row.capacity_per_s, "/s")
+    It holds up to so many requests per second, with the interval.
+    """
+    return {
+        "GPUs": f"{row.gpus:,} x {row.gpu}",
+        "per hour": "-" if row.cost_per_h is None else f"{row.cost_per_h:,.2f}",
+        "holds up to": _in_brackets(row.capacity_per_s, "/s"),
+        "at the load": figure_words(target, 1 - (row.headroom or 0.0)),
+        "split": f"{row.servers:,} x {row.layout}",
+        "per M tokens": cost_words(row),
+        "step times": (row.evidence or "").removeprefix("computed "),
+    }
 
 
 def cost_words(row: PlannedDeployment) -> str:

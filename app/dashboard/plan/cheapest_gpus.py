@@ -16,7 +16,7 @@ from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.dashboard.scenario.uploads import packed, result_keys
 from servetwin.app.dashboard.widgets import control, or_stop
 from servetwin.app.plan.plan import PlannedDeployment, plan, rank
-from servetwin.app.plan.printed_plan import capacity_words, cost_words
+from servetwin.app.plan.printed_plan import cost_words, plan_row
 from servetwin.app.reports.how_many import device_words
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.simulations import PlanOptions
@@ -66,7 +66,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")
     currency = "" if options.price else "US$ "
     with reserved("cheapest"):
-        watch_job(_JOB, lambda job: _draw(job, gpus, goal, currency))
+        watch_job(_JOB, lambda job: _draw(job, gpus, target, goal, currency))
         st.caption(escaped(page_text("plan.rests", model=model, prices=LISTED["about"])))
 
 
@@ -84,7 +84,9 @@ def plan_on(one: GpuQuestion) -> PlannedDeployment:
     return planned.rows[0]
 
 
-def _draw(job: "Job[Any, Any]", gpus: Sequence[str], goal: str, currency: str) -> None:
+def _draw(
+    job: "Job[Any, Any]", gpus: Sequence[str], target: SLOTarget, goal: str, currency: str
+) -> None:
     """Draw the answer in a sentence, a row for each kind of GPU, and the commands."""
     rows = sorted(job.results.values(), key=rank)
     fitting = [row for row in rows if not row.problem]
@@ -93,14 +95,9 @@ def _draw(job: "Job[Any, Any]", gpus: Sequence[str], goal: str, currency: str) -
     if fitting:
         st.subheader(escaped(headline(fitting[0], goal, currency)), anchor=False)
     if fitting or waiting:
-        frame = plan_table([*fitting, *waiting])
-        cents = st.column_config.NumberColumn(format="%.2f")
-        share = st.column_config.ProgressColumn(format="%.0f %%", min_value=0, max_value=100)
-        columns = {"per hour": cents, "headroom": share}
-        table(
-            frame, "Kinds of GPUs, the cheapest first.", "plan", column_config=columns,
-            column_order=list(frame)[:_SHOWN],
-        )  # fmt: skip
+        frame = plan_table([*fitting, *waiting], target)
+        shown = list(frame)[:_SHOWN]
+        table(frame, "Kinds of GPUs, the cheapest first.", "plan", column_order=shown)
     if fitting:
         _commands(fitting, currency)
     for row in rows[len(fitting) :]:
@@ -116,22 +113,10 @@ def headline(best: PlannedDeployment, goal: str, currency: str = "") -> str:
     return f"{text}, for {currency}{best.cost_per_h:,.2f} per hour"
 
 
-def plan_table(rows: Iterable[PlannedDeployment]) -> pd.DataFrame:
+def plan_table(rows: Iterable[PlannedDeployment], target: SLOTarget) -> pd.DataFrame:
     """Return a row for each kind of GPU; that of one without a plan yet is empty."""
-    cells = [_cells(row) if row.servers else {"GPUs": row.gpu} for row in rows]
-    return pd.DataFrame(cells, columns=list(_cells(PlannedDeployment(""))))
-
-
-def _cells(row: PlannedDeployment) -> dict[str, Any]:
-    return {
-        "GPUs": f"{row.gpus:,} x {row.gpu}",
-        "per hour": row.cost_per_h,
-        "holds up to": capacity_words(row),
-        "headroom": None if row.headroom is None else 100 * row.headroom,
-        "split": f"{row.servers:,} x {row.layout}",
-        "per M tokens": cost_words(row),
-        "step times": row.evidence,
-    }
+    cells = [plan_row(row, target) if row.servers else {"GPUs": row.gpu} for row in rows]
+    return pd.DataFrame(cells, columns=list(plan_row(PlannedDeployment(""), target)))
 
 
 def _commands(rows: Sequence[PlannedDeployment], currency: str) -> None:
