@@ -23,7 +23,7 @@ from servetwin.app.figures.canvas import (
     set_alt,
     stacked_canvas,
 )
-from servetwin.app.words import METRICS, Metric, short
+from servetwin.app.words import METRICS, Metric, asset_table, short
 from servetwin.sim.records.metrics import duration_unit
 
 MOST_POINTS = 1500
@@ -183,12 +183,8 @@ def _add_limit(figure: Figure, limit_s: float | None, metric: Metric) -> None:
 MOMENTS = 600
 _FEW = 4
 """Up to so many requests an axis has whole numbers: plotly's own ticks would be halves."""
-_PANELS = (
-    ("running", "running, requests", 1.0),
-    ("waiting", "waiting, requests", 1.0),
-    ("kv_usage", "KV memory in use, %", 100.0),
-)
-_PEAKS = ("requests running", "waiting", "% of the KV memory in use")
+_PANELS: list[tuple[str, str, float, str]] = asset_table("words.yaml")["server_panels"]
+"""Column, title, factor, and how a peak is told."""
 _STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "replica"}
 
 
@@ -200,7 +196,7 @@ def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
     so a cached prefix that no sequence uses now does not.
     """
     if steps.empty or not set(steps) >= _STEP_COLUMNS:  # of an older version
-        return pd.DataFrame(columns=["at_s", *(name for name, _, _ in _PANELS)], dtype=float)
+        return pd.DataFrame(columns=["at_s", *(name for name, *_ in _PANELS)], dtype=float)
     at_s = bucket_edges(float(steps["start_s"].min()), float(steps["end_s"].max()), MOMENTS)
     replicas = [_state_of_replica(of, at_s, kv_tokens) for _, of in steps.groupby("replica")]
     total = sum(replicas[1:], start=replicas[0])
@@ -214,13 +210,13 @@ def server_over_time(states: Frames, looks: Looks) -> Figure:
     peaks = [_peak(run, state) for run, state in states.items()]
     alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(peaks)}"
     title = "Requests running and waiting, and KV memory in use"
-    figure = stacked_canvas("time, s", [panel for _, panel, _ in _PANELS], alt, title=title)
+    figure = stacked_canvas("time, s", [panel for _, panel, *_ in _PANELS], alt, title=title)
     for run, state in states.items():
-        for row, (name, _, factor) in enumerate(_PANELS, start=1):
+        for row, (name, _, factor, _) in enumerate(_PANELS, start=1):
             hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
             place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
             plot(figure, "lines", run, state["at_s"], y, hover, line=looks[run].steps, **place)
-    for row, (name, _, _) in enumerate(_PANELS[:2], start=1):
+    for row, (name, *_) in enumerate(_PANELS[:2], start=1):
         if max((state[name].max() for state in states.values()), default=0) <= _FEW:
             figure.update_yaxes(dtick=1, row=row, col=1)
     if any(len(state) > MOMENTS for state in states.values()):
@@ -241,7 +237,7 @@ def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | No
 def _peak(run: str, state: pd.DataFrame) -> str:
     known = [
         f"{short(factor * state[name].max())} {words}"
-        for (name, _, factor), words in zip(_PANELS, _PEAKS, strict=True)
+        for name, _, factor, words in _PANELS
         if state[name].notna().any()
     ]
     when = " at the points shown" if len(state) > MOMENTS else ""

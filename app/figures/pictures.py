@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any
+from typing import Any, Self
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
@@ -19,7 +19,8 @@ _HEAD_PX = 120
 """What title, source and legend take above a chart of many panels, which keeps its height."""
 _GROWTH = 0.7
 """Fonts grow with the canvas, a little less: a chart of many panels has more to say."""
-_FONT_PX, _TITLE_PX, _SOURCE_PX = 17, 26, 13
+_FONTS_PX = (17, 26, 13)
+"""Of the chart, the title and the source."""
 _PANEL_LEGEND_PX = 40
 _EDGE_PX, _GAP_PX = 20, 8
 _LINE = 1.3
@@ -50,7 +51,7 @@ def picture(figure: Figure, caption: Caption, theme: str = "light") -> Figure:
 
 def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
     """Return what a picture changes in the layout of its figure, but for the theme."""
-    sizes = _Sizes(max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX))
+    sizes = _Sizes.of(max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX))
     title = _lines(title_of(figure), letters_in_line(sizes.width_px, sizes.title_px, _BOLD_LETTER))
     fitting = letters_in_line(sizes.width_px, sizes.source_px)
     text = " ".join(filter(None, [caption.source, note_of(figure)]))
@@ -84,22 +85,16 @@ class _Sizes:
     """The canvas, and the fonts on it."""
 
     height_px: int
+    width_px: int
+    font_px: int
+    title_px: int
+    source_px: int
 
-    @property
-    def width_px(self) -> int:
-        return round(self.height_px * _ASPECT)
-
-    @property
-    def font_px(self) -> int:
-        return self._grown(_FONT_PX)
-
-    @property
-    def title_px(self) -> int:
-        return self._grown(_TITLE_PX)
-
-    @property
-    def source_px(self) -> int:
-        return self._grown(_SOURCE_PX)
+    @classmethod
+    def of(cls, height_px: int) -> Self:
+        """Return the sizes of a canvas of that height."""
+        growth = (height_px / HEIGHT_PX) ** _GROWTH
+        return cls(height_px, round(height_px * _ASPECT), *(round(px * growth) for px in _FONTS_PX))
 
     def above_px(self, title_lines: int, source_lines: int) -> float:
         """Return the height of title and source."""
@@ -109,10 +104,6 @@ class _Sizes:
     def edge_px(self, title_lines: int) -> float:
         """Return what is above the title: plotly sets one of several lines higher."""
         return _EDGE_PX + (_RAISED * self.title_px if title_lines > 1 else 0)
-
-    def _grown(self, px: int) -> int:
-        growth: float = (self.height_px / HEIGHT_PX) ** _GROWTH
-        return round(px * growth)
 
 
 def _legends(figure: Figure, text_px: float, sizes: _Sizes) -> dict[str, Any]:

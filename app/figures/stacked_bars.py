@@ -32,7 +32,16 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
         raise KeyError(f"{min(unknown)}: a memory bar has {', '.join(_LOOKS['kv_memory'])}")
     alt = " ".join(_shares(name, parts, unit) for name, parts in bars.items())
     figure = canvas(f"memory, {unit}", "", alt, "What the memory holds, mean over time")
-    return _with_memory(figure, bars, "kv_memory", unit, 110)
+    for part, (colour, pattern) in _LOOKS["kv_memory"].items():
+        amounts = [parts.get(part, 0.0) for parts in bars.values()]
+        if any(amounts):
+            figure.add_bar(
+                orientation="h", y=list(bars), x=amounts, name=part,
+                marker={"color": colour, "pattern": {"shape": pattern}},
+                hovertemplate=f"%{{x:,.4g}} {unit} {part}<extra>%{{y}}</extra>",
+            )  # fmt: skip
+    figure.update_layout(barmode="stack", legend_traceorder="normal", height=110 + 50 * len(bars))
+    return figure.update_yaxes(type="category", autorange="reversed")
 
 
 def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:
@@ -86,22 +95,6 @@ def request_parts(request_id: str, parts_s: Mapping[str, float]) -> Figure:
     figure.update_layout(legend_traceorder="normal")
     figure.update_yaxes(showticklabels=False)
     return figure
-
-
-def _with_memory(
-    figure: Figure, bars: Mapping[str, Mapping[str, float]], looks: str, unit: str, above_px: int
-) -> Figure:
-    for part, (colour, pattern) in _LOOKS[looks].items():
-        amounts = [parts.get(part, 0.0) for parts in bars.values()]
-        if any(amounts):
-            figure.add_bar(
-                orientation="h", y=list(bars), x=amounts, name=part,
-                marker={"color": colour, "pattern": {"shape": pattern}},
-                hovertemplate=f"%{{x:,.4g}} {unit} {part}<extra>%{{y}}</extra>",
-            )  # fmt: skip
-    height_px = above_px + 50 * len(bars)
-    figure.update_layout(barmode="stack", legend_traceorder="normal", height=height_px)
-    return figure.update_yaxes(type="category", autorange="reversed")
 
 
 def _add_labelled_part(

@@ -12,7 +12,7 @@ from servetwin.app.reports.run_words import measured_noun, trial_words
 from servetwin.app.verdict.claims import Comparison, MetricComparison, compare
 from servetwin.app.verdict.forecast import level_folder
 from servetwin.app.verdict.same_load import same_requests
-from servetwin.app.verdict.why import Explanation, read_explanation
+from servetwin.app.verdict.why.explanation import Explanation, read_explanation
 from servetwin.loadtest.report.load_notes import why_cut_off
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep

@@ -28,7 +28,8 @@ from servetwin.app.verdict.lane_claims import LaneClaims
 from servetwin.app.verdict.recorded import POINTS, RecordedVerification
 from servetwin.app.verdict.two_claims import STEPS, TwoClaims
 from servetwin.app.verdict.verification import Level, Verification
-from servetwin.app.verdict.why import Explanation, Hypothesis, tied
+from servetwin.app.verdict.why.explanation import Explanation
+from servetwin.app.verdict.why.hypotheses import Hypothesis, tied
 from servetwin.app.words import METRICS
 from servetwin.sim.experiments.stamp_fit import REQUEST_S
 from servetwin.sim.records.metrics import LATENCIES
@@ -109,26 +110,15 @@ def _level_lines(level: Level) -> list[str]:
         *(_lane_claims_lines(lanes) if lanes else []),
         *_claims_lines(level.claims),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
-        provenance_line(level.provenance),
+        provenance_line(level.prediction.provenance),
         _power_line(level),
         *(explanation_lines(level.why) if level.why else []),
     ]
 
 
-WHOLE_FORECAST = (
-    "whole forecast at that speed, not judged: a queue amplifies what is left of an error"
-)
-
-
-WALL_TIME = {
-    "log": "in wall time, since the profile or the engine (serve --beat) has no reference beat",
-    "stamps": "in wall time, as the stamps of tokens tell {told:.0%} of it",
-}
-
-
 def _claims_lines(claims: TwoClaims) -> list[str]:
     """Return the speed of the machine during the tests, and the whole forecast, which is a fact."""
-    lines = wrapped([_machine_line(claims), *([WHOLE_FORECAST] if claims.whole else [])])
+    lines = wrapped([_machine_line(claims), *([WORDS["whole forecast"]] if claims.whole else [])])
     for name, one in claims.whole.items():
         means_s = one.at_speed_s, one.corrected_s, one.measured_s
         metric = METRICS[name].fitting(means_s)
@@ -162,7 +152,7 @@ def _machine_line(claims: TwoClaims) -> str:
     steps = claims.steps
     aside = f"; {counted(steps.set_aside, 'block')} set aside" if steps.set_aside else ""
     if steps.clock != "beats":
-        how = WALL_TIME[steps.clock].format(told=steps.told)
+        how = WORDS["wall time"][steps.clock].format(told=steps.told)
         both = "its speed and an error that all steps share look alike"
         return f"machine: steps are {how}: {both}{aside}"
     change = f"{100 * abs(steps.slowness - 1):.1f} % {'slower' if steps.slowness > 1 else 'faster'}"

@@ -64,11 +64,6 @@ class Answer:
         """The point of the answer."""
         return next((point for point in self.points if point.count == self.count), None)
 
-    @property
-    def is_found(self) -> bool:
-        """Whether a number above 0 holds."""
-        return bool(self.count)
-
 
 def of_counts(label: str, what: What, scenario: Scenario, found: HowMany, prices: Prices) -> Answer:
     """Return the answer of a search over replicas or users."""
@@ -113,18 +108,13 @@ def of_capacity(
     )  # fmt: skip
 
 
-def of_problem(label: str, what: What, problem: str) -> Answer:
-    """Return the answer for a candidate that cannot be simulated."""
-    return Answer(label, what, problem=problem)
-
-
 def best(answers: Sequence[Answer]) -> Answer | None:
     """Return the cheapest answer that holds, or, where a price is missing, that of the fewest
     devices; of users or requests, that of the most. None where no candidate holds.
 
     Ties go by the label: the order of the candidates decides nothing.
     """
-    possible = [answer for answer in answers if answer.is_found]
+    possible = [answer for answer in answers if answer.count]
     if not possible:
         return None
     if possible[0].what not in FEWEST:

@@ -9,11 +9,9 @@ from typing import Any
 
 import httpx
 
-from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.engine.core.step_log import read_step_log
 from servetwin.engine.http.engine_server import EngineServer
 from servetwin.engine.serve_options import ServeOptions
-from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
 
 
@@ -27,13 +25,6 @@ class LiveEngine:
     def header(self) -> dict[str, Any]:
         """Engine, resolved policies and clock zero, as the step log states them."""
         return read_step_log(self.step_log)[0]
-
-
-@contextmanager
-def bundled_engine(config: PolicyConfig, choice: EngineChoice) -> Iterator[LiveEngine]:
-    """Start the bundled engine on a free port, with the reference beat; stop it at the end."""
-    with started_engine(replace(choice.options(config), beat=True)) as engine:
-        yield engine
 
 
 @contextmanager

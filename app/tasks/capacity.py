@@ -9,7 +9,7 @@ from servetwin.app.command import print_result
 from servetwin.app.reports import how_many as count_report
 from servetwin.app.reports.progress import progress
 from servetwin.app.reports.run_words import outside_warning
-from servetwin.app.scenario.answers import WAITING, Answer, What, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.answers import WAITING, Answer, What, of_capacity, of_counts
 from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
@@ -46,7 +46,7 @@ class Search:
         answers = [
             self._answer(what, label, trace, one, prices)
             if isinstance(one, Scenario)
-            else of_problem(label, what, str(one))
+            else Answer(label, what, problem=str(one))
             for label, one in candidates.items()
         ]
         if not possible:

@@ -6,6 +6,7 @@ from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.settings import policies_named
 from servetwin.app.tasks.verify import VerifyTask, finish, verify_policies
 from servetwin.app.verdict.verification import Plan
+from servetwin.app.words import asset_table
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.records.run_claim import RunClaim
 
@@ -13,11 +14,7 @@ POLICIES = ("static+contiguous", "continuous+paged")
 MODEL = "small"
 REQUESTS = 80
 ROUNDS, TESTS = 2, 4
-NEXT = (
-    "next: servetwin dashboard\n"
-    "      servetwin replay TRACE --profile base-cpu --batching static --kv contiguous\n"
-    "      servetwin serve, and from another terminal: servetwin loadtest URL --trace TRACE"
-)
+NEXT = asset_table("words.yaml")["next"]
 
 
 def run_demo(claim: RunClaim, seed: int, json: bool) -> None:

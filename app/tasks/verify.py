@@ -147,11 +147,11 @@ def verify_policies(
 ) -> Iterator[Verification]:
     """Verify each policy on a bundled engine of its own, one after the other."""
     require_engine()
-    from servetwin.app.serving.engines import bundled_engine
+    from servetwin.app.serving.engines import started_engine
 
     for config in configs:
         report_progress(f"{config.name}: starting the bundled engine ({choice.model})")
-        with bundled_engine(config, choice) as engine:
+        with started_engine(replace(choice.options(config), beat=True)) as engine:
             yield task.run_on(engine)
 
 
@@ -167,7 +167,7 @@ def finish(verifications: Iterable[Verification], out: Path | None, json: bool) 
                 described = profile_lines(one.profile) if one.identified else []
                 typer.echo("\n".join([*described, *verdict_lines(one)]))
             for level in one.levels:
-                if warning := outside_warning(level.provenance, widened=True):
+                if warning := outside_warning(level.prediction.provenance, widened=True):
                     report_progress(warning)
         typer.echo(as_json(done) if json else "\n".join([*summary_table(done), "", LEGEND]))
         if out:

@@ -10,7 +10,7 @@ from servetwin.app.verdict.claims import DEFAULT_LIMITS, METRICS, Comparison, Ou
 from servetwin.app.verdict.intervals import MIN_REQUESTS
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.verification import VERDICT
-from servetwin.app.verdict.why import WHY, Explanation, explain_error
+from servetwin.app.verdict.why.explanation import WHY, Explanation, explain_error
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario

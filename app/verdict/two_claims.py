@@ -252,38 +252,29 @@ def _compare_kind(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedTest:
-    """A load test, with latencies from its send times, and its simulation at the measured pace."""
+def replayed(
+    facts: MeasuredFacts, scenario: Scenario, seed: int, pace: Pace | None
+) -> tuple[Run, Run]:
+    """Simulate what a load test sent, with the measured lengths and the pace of its steps.
 
-    predicted: Run
-    measured: Run
-
-    @classmethod
-    def of(
-        cls, facts: MeasuredFacts, scenario: Scenario, seed: int, pace: Pace | None = None
-    ) -> Self:
-        """Simulate what was sent, with the measured lengths and the pace of the measured steps."""
-        trace = facts.trace()
-        parts = MeasuredParts(steps=facts.steps, pace=pace)
-        return cls(simulate_measured(trace, scenario, parts, seed), as_sent(facts.run))
+    Return that, and the load test with latencies from its send times.
+    """
+    parts = MeasuredParts(steps=facts.steps, pace=pace)
+    return simulate_measured(facts.trace(), scenario, parts, seed), as_sent(facts.run)
 
 
 def compare_rest(
-    tests: Sequence[ReplayedTest], limits: Mapping[str, float], unsure: Mapping[str, float]
+    tests: Sequence[tuple[Run, Run]], limits: Mapping[str, float], unsure: Mapping[str, float]
 ) -> list[MetricComparison]:
     """Compare latencies and throughput, given the step times; each test with its own simulation.
 
     ``unsure`` has the relative half width of a latency by what is not known of the pace (90 %).
     """
     rows = []
-    summaries = [(test.predicted.summary(), test.measured.summary()) for test in tests]
+    summaries = [(ours.summary(), theirs.summary()) for ours, theirs in tests]
     for metric in METRICS:
         pairs = [(figure(ours, metric), figure(theirs, metric)) for ours, theirs in summaries]
-        variances = [
-            variance_within(metric, test.predicted.requests, test.measured.requests)
-            for test in tests
-        ]
+        variances = [variance_within(metric, a.requests, b.requests) for a, b in tests]
         width = unsure.get(metric.partition(".")[0], 0.0)
         rows.append(compare_pairs(metric, pairs, variances, limits.get(metric), width))
     return rows
@@ -325,9 +316,8 @@ class TwoClaims:
         fit = profile.step_time(build_scheduler(scenario.policies).memory.layout)
         steps = StepsInBeats.of_runs(runs, profile, fit)
         paces = [None] * len(runs) if steps.clock != "stamps" else steps.paces(fit, len(runs))
-        replayed = [
-            ReplayedTest.of(one, scenario, seed, pace)
-            for one, pace in zip(facts, paces, strict=True)
+        tests = [
+            replayed(one, scenario, seed, pace) for one, pace in zip(facts, paces, strict=True)
         ]
         processor = profile.machine.get("processor")
         elsewhere = None if processor in (None, machine_facts()["processor"]) else str(processor)
@@ -336,7 +326,7 @@ class TwoClaims:
         error = rows[0].error or 0.0 if rows else 0.0
         whole = WholeForecast.of(facts, scenario, slowness, rows[0], seed) if rows else {}
         unsure = {name: one.unsure for name, one in whole.items() if steps.clock == "stamps"}
-        rows += compare_rest(replayed, {} if elsewhere else limits, unsure)
+        rows += compare_rest(tests, {} if elsewhere else limits, unsure)
         doubts = [*doubts_about(runs), *steps.doubts()]
         lanes = None
         if trace.lanes:

@@ -9,7 +9,7 @@ from typing import Any
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, JUDGED, Comparison, Outcome, worst
 from servetwin.app.verdict.forecast import Forecast, LevelForecast
 from servetwin.app.verdict.two_claims import TwoClaims
-from servetwin.app.verdict.why import WHY, Explanation
+from servetwin.app.verdict.why.explanation import WHY, Explanation
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import REPLICATIONS, Interval
@@ -70,18 +70,13 @@ class Level:
         """The share of the predicted capacity that was offered."""
         return self.prediction.utilisation
 
-    @property
-    def provenance(self) -> dict[str, Any]:
-        """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
-        return self.prediction.provenance
-
     def as_dict(self) -> dict[str, Any]:
         """The level's verdict and what it rests on, for JSON."""
         return {
             "requests": len(self.trace),
             "rate_per_s": self.trace.rate_per_s,
             "predicted_rate_per_s": self.prediction.trace.rate_per_s,
-            "provenance": self.provenance,
+            "provenance": self.prediction.provenance,
             "comparison": self.comparison.as_dict(),
             "refutable_step_time_change": self.claims.refutable,
             "claims": self.claims.as_dict(),

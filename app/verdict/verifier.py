@@ -20,7 +20,7 @@ from servetwin.app.verdict.forecast import PROFILE, Forecast, LevelForecast, mak
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan, Verification
-from servetwin.app.verdict.why import Explanation, explain_error
+from servetwin.app.verdict.why.explanation import Explanation, explain_error
 from servetwin.loadtest.http.exchange import ORPHANED
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.policies.step_record import gaps_s

@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -28,7 +29,7 @@ import typer
 from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.reports.claims import comparison_table
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.serving.engines import LiveEngine, bundled_engine
+from servetwin.app.serving.engines import LiveEngine, started_engine
 from servetwin.app.verdict.claims import Outcome
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.verification import Level, Plan
@@ -62,7 +63,7 @@ def engine(
     """The bundled engine, with the step times of a profile where ``simulated`` names one."""
     if simulated:
         return simulated_engine(simulated, choice.seed, config)
-    return bundled_engine(config, choice)
+    return started_engine(replace(choice.options(config), beat=True))
 
 
 def rejudged(level: Level, profile: Profile, scale: float) -> Outcome:

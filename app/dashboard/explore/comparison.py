@@ -9,6 +9,7 @@ import streamlit as st
 from servetwin.app.dashboard.formatting import escaped, page_text, signed
 from servetwin.app.dashboard.metrics_row import ScenarioSummaries, ShownMetric, excludes_zero
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
 from servetwin.app.dashboard.scenario.url_state import query_of
 from servetwin.app.dashboard.scenario_words import CANNOT_TELL
 from servetwin.app.dashboard.widgets import control, problems_shown
@@ -24,11 +25,7 @@ POLICIES_KEY = "compared"
 """The control that names the policies, in the session and in the link."""
 OWN_LABEL = "this scenario"
 _MOST_POLICIES = 4
-LABELS = (
-    "static+contiguous", "continuous+contiguous", "continuous+paged", "prefill-first+paged",
-    "chunked+paged", "chunked+paged+prefix",
-    *PRESETS,
-)  # fmt: skip
+LABELS = (*PAGE_CONTROLS["compared"].choices, *PRESETS)
 """The labels to choose from; any other label of ``replay compare`` can be typed."""
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from servetwin.app.dashboard.explore.comparison import OWN_LABEL, scenario_under
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.dashboard.jobs.job import Job
-from servetwin.app.dashboard.plan.search_job import Impossible, Query, Search
+from servetwin.app.dashboard.plan.search_job import Query, Search
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
-from servetwin.app.scenario.answers import Answer, What, best, of_capacity, of_counts, of_problem
+from servetwin.app.scenario.answers import Answer, What, best, of_capacity, of_counts
 from servetwin.app.scenario.files.scenario_file import GENERATED, ScenarioError, ScenarioFile
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.distributions import think_time_of
@@ -114,8 +114,8 @@ def _answer(
     candidate: Candidate, query: Query, result: Any, draws: Sequence[CountSearch], prices: Prices
 ) -> Answer:
     label, what = candidate.label, query.what
-    if isinstance(result, Impossible):
-        return of_problem(label, what, result.problem)
+    if isinstance(result, str):
+        return Answer(label, what, problem=result)
     scenario = candidate.file.settled()
     if isinstance(result, Capacity):
         return of_capacity(label, scenario, result, query.target, prices)

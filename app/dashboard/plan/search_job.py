@@ -51,14 +51,8 @@ class Search:
     candidate: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Impossible:
-    """Why a candidate has no answer."""
-
-    problem: str
-
-
-Found = CountSearch | Capacity | Impossible
+Found = CountSearch | Capacity | str
+"""What a search finds, or why a candidate has no answer."""
 
 
 def run_search(one: Search) -> Found:
@@ -66,9 +60,9 @@ def run_search(one: Search) -> Found:
     try:
         return _found(one)
     except ServetwinError as error:
-        return Impossible(str(error))
+        return str(error)
     except ArithmeticError as error:
-        return Impossible(f"a setting is too large or too small to simulate ({error})")
+        return f"a setting is too large or too small to simulate ({error})"
 
 
 def _found(one: Search) -> CountSearch | Capacity:

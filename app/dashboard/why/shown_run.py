@@ -9,6 +9,7 @@ import pandas as pd
 
 from servetwin.app.dashboard.scenario_words import recorded_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
+from servetwin.app.dashboard.trust.error_by_load import in_flight
 from servetwin.app.figures import TimelineData, state_of_steps
 from servetwin.app.figures.canvas import evenly
 from servetwin.loadtest.report.server_metrics import load_server_metrics
@@ -132,9 +133,5 @@ def window_around(watched: ShownRun, row: int) -> Window:
 
 
 def _busiest_s(requests: pd.DataFrame) -> float:
-    done = requests[requests["status"] == "finished"]
-    if done.empty:
-        return 0.0
-    comes_s, goes_s = np.sort(done["scheduled_s"]), np.sort(done["last_token_s"])
-    there = np.arange(1, len(done) + 1) - np.searchsorted(goes_s, comes_s, side="right")
-    return float(comes_s[there.argmax()])
+    done = requests[requests["status"] == "finished"].sort_values("scheduled_s")
+    return float(done["scheduled_s"].iloc[in_flight(done).argmax()]) if len(done) else 0.0

@@ -14,6 +14,7 @@ from servetwin.app.scenario.options.techniques import (
     LatencyOptions,
     MemoryOptions,
 )
+from servetwin.app.words import asset_table
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention
@@ -209,12 +210,8 @@ def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -
     }
 
 
-_TITLES = {
-    ("projections", True): "projections",
-    ("attention", True): "attention, its n x l scores through memory",
-    ("attention", False): "attention, its scores on the chip (FlashAttention)",
-    ("FFN", True): "FFN, each product alone",
-}
+_PRODUCTS: list[tuple[str, bool, str]] = asset_table("words.yaml")["products"]
+"""Kind of product, whether scores go through memory, and title of the table."""
 _KINDS = ("projections", "attention", "FFN", "total")
 _MOST_COLUMNS = 7
 _LONGEST_NAME = 18
@@ -234,7 +231,7 @@ def intensity_lines(report: dict[str, Any]) -> list[str]:
         )
     rows = sorted({cell["rows"] for cell in report["intensity"]})
     for first in range(0, len(rows), _MOST_COLUMNS):
-        for (kind, in_memory), title in _TITLES.items():
+        for kind, in_memory, title in _PRODUCTS:
             cells = {
                 (cell["keys"], cell["rows"]): cell["intensity"]
                 for cell in report["intensity"]

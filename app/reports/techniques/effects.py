@@ -33,10 +33,6 @@ from servetwin.sim.techniques.technique import Experiment, Family, Technique
 from servetwin.workloads.errors import PolicyError
 
 _PARTS = ("change", "low", "high", "sign")
-_LEGEND = (
-    "TTFT, TPS: a request alone on the server; ld: under load; adm: under load, from admission;",
-    "thrput: output tokens/s when saturated; memory: weights and the KV of a request alone.",
-)
 EFFECT_WORDS: dict[str, dict[str, str]] = asset_table("words.yaml")["effects"]
 
 
@@ -103,7 +99,7 @@ def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> 
     yield from quality_lines(judged)
     yield ""
     yield from _replications_lines(effects)
-    yield from _LEGEND
+    yield from asset_table("words.yaml")["effects_legend"].splitlines()
     for note in _notes(judged, scenario):
         yield from wrap(note, 100)
 

@@ -294,7 +294,7 @@ def predict_effect(
             with_it.setup.acceptance,
         )  # fmt: skip
     servers = [
-        _Server(
+        (
             Scenario(replace(side.options.policies, kv_tokens=config.kv_tokens), model),
             *_memory_bytes(profile, before, side.setup.deployment),
         )
@@ -302,7 +302,7 @@ def predict_effect(
     ]
     effects: dict[str, list[float]] = {}
     for child in np.random.SeedSequence(seed).spawn(replications):
-        for name, ratio in ratios(*(server.figures(loads, child) for server in servers)).items():
+        for name, ratio in ratios(*(_figures(loads, child, *server) for server in servers)).items():
             effects.setdefault(name, []).append(ratio)
     return PredictedEffect(
         {name: Interval.over(values) for name, values in effects.items()}, efficiency
@@ -321,22 +321,18 @@ def fit_draws(deployment: Deployment, fit: StepTimeFit, max_seqs: int) -> list[E
     return [*fits, middle]
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
-    """A side as it is simulated, its bytes of weights, and those of the KV of a token."""
-
-    scenario: Scenario
-    weight_bytes: float
-    kv_bytes_per_token: float
-
-    def figures(self, loads: EffectLoads, seed: np.random.SeedSequence) -> Figures:
-        """Return the figures of one replication."""
-        alone, saturated = (
-            _run(load, self.scenario, seed) for load in (loads.alone, loads.saturated)
-        )
-        free_tokens = saturated.steps["free_kv_tokens"].min()
-        held_bytes = float(self.scenario.policies.kv_tokens - free_tokens) * self.kv_bytes_per_token
-        return figures_of(alone, saturated, self.weight_bytes + held_bytes)
+def _figures(
+    loads: EffectLoads,
+    seed: np.random.SeedSequence,
+    scenario: Scenario,
+    weight_bytes: float,
+    kv_bytes_per_token: float,
+) -> Figures:
+    """Return the figures of one replication of a side, by the bytes of weights and of a token."""
+    alone, saturated = (_run(load, scenario, seed) for load in (loads.alone, loads.saturated))
+    free_tokens = saturated.steps["free_kv_tokens"].min()
+    held_bytes = float(scenario.policies.kv_tokens - free_tokens) * kv_bytes_per_token
+    return figures_of(alone, saturated, weight_bytes + held_bytes)
 
 
 def _memory_bytes(

@@ -20,7 +20,7 @@ from servetwin.app.reports.report_folders import find_runs
 from servetwin.app.reports.verdict import as_json, summary_table, verdict_lines
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.scenario.settings import policies_named
-from servetwin.app.serving.engines import bundled_engine, engine_at
+from servetwin.app.serving.engines import engine_at, started_engine
 from servetwin.app.verdict.claims import DEFAULT_LIMITS
 from servetwin.app.verdict.two_claims import STEPS
 from servetwin.app.verdict.verification import Plan, Verification
@@ -51,7 +51,7 @@ def found(request: pytest.FixtureRequest) -> Verification:
     config = policies_named(request.param, SMALL, "--policy")
     with (
         pytest.MonkeyPatch.context() as patch,
-        bundled_engine(config, EngineChoice("tiny")) as engine,
+        started_engine(replace(EngineChoice("tiny").options(config), beat=True)) as engine,
     ):
         patch.setattr(step_log_calibration, "LOAD_S", 2.0)
         assert engine_at(engine.url).step_log.samefile(engine.step_log)
@@ -148,7 +148,7 @@ def test_rounds_that_disagree_are_repeated(drifts: list[float], rounds: int) -> 
 def test_an_engine_with_drafts_is_not_calibrated() -> None:
     choice = EngineChoice("tiny", n_gram_drafts=2)
     with (
-        bundled_engine(SMALL, choice) as engine,
+        started_engine(choice.options(SMALL)) as engine,
         pytest.raises(EngineError, match=r"^calibration: this engine's decodes verify drafts"),
     ):
         StepLogCalibrator(engine)

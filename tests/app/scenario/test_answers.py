@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from servetwin.app.scenario.answers import Answer, best, of_counts, of_problem
+from servetwin.app.scenario.answers import Answer, best, of_counts
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.prices import Prices, parse_prices
 from servetwin.sim.experiments.how_many import CountSearch, HowMany, TriedCount
@@ -37,7 +37,7 @@ def test_the_best_is_the_cheapest_else_that_of_the_fewest_devices_whatever_the_o
     few = Answer("few", "devices", 2, devices={"h100": 2}, cost_per_h=8.0)
     same = Answer("also", "devices", 6, devices={"l4": 6}, cost_per_h=6.0)
     none = Answer("none", "devices", None)
-    wrong = of_problem("wrong", "devices", "does not fit")
+    wrong = Answer("wrong", "devices", problem="does not fit")
     for order in permutations([many, few, none, same, wrong]):
         assert best(order) == same
         assert best([replace(one, cost_per_h=None) for one in order]) == replace(

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from servetwin.app.verdict.measured_facts import measured_facts
-from servetwin.app.verdict.why import Explanation, explain_error, tied
+from servetwin.app.verdict.why.explanation import Explanation, explain_error
+from servetwin.app.verdict.why.hypotheses import tied
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.recorder import Recorder

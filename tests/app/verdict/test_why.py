@@ -8,7 +8,8 @@ import pytest
 from servetwin.app.calibration.calibrator import ServerLog
 from servetwin.app.reports.verdict import explanation_lines, explanation_sentences
 from servetwin.app.verdict.measured_facts import measured_facts
-from servetwin.app.verdict.why import WHY, Explanation, Hypothesis, explain_error, read_explanation
+from servetwin.app.verdict.why.explanation import WHY, Explanation, explain_error, read_explanation
+from servetwin.app.verdict.why.hypotheses import Hypothesis
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
