@@ -1,7 +1,7 @@
 """What pages show of their results: figures, tables, where step times come from; and the menu that
 saves them."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +12,7 @@ import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.pictures import picture_buttons
-from servetwin.app.figures import Figure, alt_text, note_of
+from servetwin.app.figures import Figure, alt_text, note_of, title_of
 from servetwin.app.reports.run_words import made_by
 from servetwin.app.reports.table import Table
 from servetwin.app.words import LOOKS
@@ -86,13 +86,13 @@ def reserved(key: str) -> "DeltaGenerator":
     return st.container(key=f"reserved_{key}")
 
 
-def charts_by_two(charts: Iterable[tuple[str, Figure, str]], source: str) -> None:
-    """Draw charts two in a row, each below its title; a chart is (title, figure, key)."""
-    for place, (title, figure, key) in enumerate(charts):
+def charts_by_two(charts: Mapping[str, Figure], source: str) -> None:
+    """Draw charts, by their keys, two in a row, each below its title."""
+    for place, (key, figure) in enumerate(charts.items()):
         if place % 2 == 0:
             columns = st.columns(2)
         with columns[place % 2]:
-            st.markdown(f"**{title}**")
+            st.markdown(f"**{title_of(figure)}**")
             chart(figure, key, source)
 
 

@@ -71,18 +71,18 @@ def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     return figure
 
 
-def gantt(requests: pd.DataFrame, most: int = MOST_GANTT_REQUESTS) -> Figure:
+def gantt(requests: pd.DataFrame, name: str = "") -> Figure:
     """Draw one row per finished request in the order of arrival, evenly sampled.
 
     A load test sees no queue: there one bar lasts from the arrival to the first token.
     """
     done = requests[requests["status"] == "finished"].sort_values("scheduled_s", kind="stable")
-    shown = evenly(done, most)
+    shown = evenly(done, MOST_GANTT_REQUESTS)
     alt = f"Timelines of {len(shown)} of {len(done)} finished requests, in the order of arrival."
     if len(done):
         e2e_s = done["e2e_s"]
         alt += f" The longest takes {short(e2e_s.max())} s, the median {short(e2e_s.median())} s."
-    title = "Requests along time, in the order of arrival"
+    title = f"Requests {f'of {name}' if name else 'along time'}, in the order of arrival"
     figure = canvas("time, s", "request, in order of arrival", alt, title)
     lines = np.arange(len(shown))
     ids = shown["request_id"].to_numpy(object)

@@ -209,17 +209,11 @@ def _distributions(outcomes: Outcomes) -> None:
     requests = {name: outcome.run.requests for name, outcome in outcomes.items()}
     looks = figures.looks(outcomes)
     slo = outcomes[comparison.OWN_LABEL].file.slo.slo()
-    charts_by_two(
-        (
-            (
-                f"Distribution of {METRICS[metric].label}",
-                figures.latency_cdf(requests, metric, looks, getattr(slo, metric)),
-                f"explore_{metric}",
-            )
-            for metric in ("ttft_s", "tpot_s")
-        ),
-        simulated_source(outcomes.values()),
-    )
+    drawn = {
+        f"explore_{metric}": figures.latency_cdf(requests, metric, looks, getattr(slo, metric))
+        for metric in ("ttft_s", "tpot_s")
+    }
+    charts_by_two(drawn, simulated_source(outcomes.values()))
 
 
 def _gains(outcomes: Outcomes) -> None:

@@ -251,11 +251,11 @@ def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None
             shown = [trial.predicted, named]
     shown = [replace(one, name=one.name.rpartition("/")[2]) for one in shown]
     charts = enumerate(run_charts(shown, looks([one.name for one in shown]), file.slo.slo()))
-    placed = [(title, figure, f"measure_chart_{place}") for place, (_, title, figure) in charts]
+    first, second, *more = ((f"measure_chart_{n}", figure) for n, (*_, figure) in charts)
     source = source_line([one.run for one in shown])
-    charts_by_two(placed[:2], source)
+    charts_by_two(dict([first, second]), source)
     with st.expander("All charts"):
-        charts_by_two(placed[2:], source)
+        charts_by_two(dict(more), source)
     latencies = latency_table([named], looks([named.name]))
     report_table(latencies, "Latencies by part of the run.")
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")

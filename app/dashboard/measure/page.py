@@ -131,11 +131,11 @@ def _median(answers: pd.DataFrame, name: str) -> tuple[str, str]:
 def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
     """Draw the answers so far beside the prediction, as a report draws both at the end."""
     requests, slo = {"predicted": outcome.run.requests, "measured": answers}, outcome.file.slo.slo()
-    looks, shown = figures.looks(requests), []
-    for metric in _LATENCIES:
-        figure = figures.latency_over_time(requests, metric, looks, getattr(slo, metric))
-        title = f"{METRICS[metric].label} of each answer, and the prediction"
-        shown.append((title, figure, f"measure_live_{metric}"))
+    looks = figures.looks(requests)
+    shown = {
+        f"measure_live_{name}": figures.latency_over_time(requests, name, looks, getattr(slo, name))
+        for name in _LATENCIES
+    }
     charts_by_two(shown, simulated_source([outcome]))
 
 

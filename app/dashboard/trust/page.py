@@ -122,13 +122,7 @@ def _errors(trial: Trial) -> None:
     bands = figures.error_per_band(
         error_by_band(predicted, list(measured.values()), metric), metric
     )
-    charts_by_two(
-        [
-            ("By percentile", percentiles, "trust_percentiles"),
-            ("By requests in flight", bands, "trust_bands"),
-        ],
-        _source(trial),
-    )
+    charts_by_two({"trust_percentiles": percentiles, "trust_bands": bands}, _source(trial))
 
 
 def _calibration(trial: str) -> None:
@@ -159,13 +153,8 @@ def _fits(profile: Profile) -> None:
     prompts = {name: profile_fit.prompt_curve(fit) for name, fit in fits.items()}
     decode_steps = figures.step_time_curve(decodes, "decodes, count", looks)
     prompt_steps = figures.step_time_curve(prompts, "prompt, tokens", looks)
-    charts_by_two(
-        [
-            ("A step of decodes", decode_steps, "trust_decodes"),
-            ("A step of one prompt", prompt_steps, "trust_prompts"),
-        ],
-        f"From {profile.describe()[0]}; {made_by()}",
-    )
+    source = f"From {profile.describe()[0]}; {made_by()}"
+    charts_by_two({"trust_decodes": decode_steps, "trust_prompts": prompt_steps}, source)
 
 
 def _real_gpus() -> None:

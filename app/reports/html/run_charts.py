@@ -29,7 +29,8 @@ def run_charts(
             yield section, title, figure
     if len(runs) <= MOST_TIMELINES:
         for named in runs:
-            yield _REQUESTS, f"Requests of {named.name}", figures.gantt(named.run.requests)
+            figure = figures.gantt(named.run.requests, named.name)
+            yield _REQUESTS, f"Requests of {named.name}", figure
     steps = {named.name: named.run.steps for named in runs if "live_tokens" in named.run.steps}
     if bars := {name: figures.mean_kv_parts(of) for name, of in steps.items()}:
         yield _REQUESTS, "KV memory, mean over the run", figures.memory_bar(bars, "tokens")
