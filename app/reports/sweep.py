@@ -13,6 +13,7 @@ import pandas as pd
 
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH, error_lines
+from servetwin.app.words import asset_table, short
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.sweep import (
     GOODPUT,
@@ -31,12 +32,13 @@ from servetwin.workloads.trace import Trace
 def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
     """Return what ``servetwin sweep`` prints."""
     points = frame[frame[PROBLEM] == ""]
+    labels = list(map(named, points[[*keys, "rate_per_s"]].to_dict("records")))
     best = best_point(points, GOODPUT, attainment)
     lines = [
         f"{len(points)} points; the front, goodput and tok/s per replica:",
         *front_lines(points, keys, GOODPUT, best),
         "",
-        *wrap(_conclusion(points, keys, best, attainment), WIDTH, subsequent_indent="  "),
+        *wrap(conclusion(points.assign(label=labels), attainment), WIDTH, subsequent_indent="  "),
         *error_lines([f"could not be: {problem}" for problem in frame[PROBLEM] if problem], 5),
     ]
     return "\n".join(lines)
@@ -49,7 +51,7 @@ def as_json(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> str:
     return json.dumps({"varied": list(keys), "best": best, "points": points})
 
 
-def named(point: Mapping[str, Any]) -> str:
+def named(point: Mapping[Any, Any]) -> str:
     """Return a point, its values by key and its rate, in words: ``max_seqs=64 at 8 requests/s``."""
     rate = point["rate_per_s"]
     values = " ".join(f"{key}={value}" for key, value in point.items() if key != "rate_per_s")
@@ -100,17 +102,17 @@ def sweep(
     return points
 
 
-def _conclusion(
-    points: pd.DataFrame, keys: Sequence[str], best: int | None, attainment: float
-) -> str:
-    if best is None:
-        return f"no point keeps the SLO for {100 * attainment:g} % of the requests"
-    row = points.loc[[best]].iloc[0]
-    point = {name: row[name] for name in (*keys, "rate_per_s")}
-    return (
-        f"best: {named(point)}: {row[GOODPUT]:.4g} requests/s per replica within the SLO, "
-        f"{100 * row['slo_attainment']:.1f} % of them"
-    )
+def conclusion(points: pd.DataFrame, attainment: float) -> str:
+    """Return one sentence on the best of labelled points; on the nearest if none keeps the SLO."""
+    best = best_point(points, GOODPUT, attainment)
+    tried = points.dropna(subset=["slo_attainment"])
+    if tried.empty:
+        return "No point could be simulated."
+    row = tried.loc[[tried["slo_attainment"].idxmax() if best is None else best]].iloc[0]
+    return str(asset_table("words.yaml")["frontier"]["nearest" if best is None else "best"]).format(
+        label=row["label"], goodput=short(row[GOODPUT]), speed=short(row[INTERACTIVITY]),
+        share=100 * row["slo_attainment"], wanted=100 * attainment,
+    )  # fmt: skip
 
 
 def front_lines(points: pd.DataFrame, keys: Sequence[str], y: str, best: int | None) -> list[str]:

@@ -15,7 +15,7 @@ from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
 from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.load_grid import finished_points, load_job
-from servetwin.app.dashboard.plan import cheapest_gpus, frontier, question
+from servetwin.app.dashboard.plan import cheapest_gpus, question
 from servetwin.app.dashboard.plan.search_job import Query, Search, run_search
 from servetwin.app.dashboard.scenario.allowed_choices import offered
 from servetwin.app.dashboard.scenario.controls import PAGE_CONTROLS
@@ -31,6 +31,7 @@ from servetwin.app.reports.how_many import (
     spread_sentence,
     table_rows,
 )
+from servetwin.app.reports.sweep import conclusion
 from servetwin.app.scenario.answers import FEWEST, Answer, What
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.prices import FORM, Prices, parse_prices
@@ -38,7 +39,7 @@ from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.how_many import REPLICATIONS, CountSearch
 
 _FIRST, _DRAWS, _LOADS = "plan", "plan_draws", "plan_loads"
-_FRONTIER = "plan_frontier"
+_FRONTIER, _GOODPUT = "plan_frontier", "goodput per replica, requests/s"
 _CHEAPEST = PAGE_CONTROLS["plan_what"].choices[0]
 _WHATS: dict[str, What] = {
     _CHEAPEST: "devices", "GPUs": "devices", "replicas": "replicas", "users": "users",
@@ -176,12 +177,12 @@ def _frontier(plan: _Plan) -> None:
     job = find_job(_LOADS)
     if job is None or (points := finished_points(job)).empty:
         return
-    target, y = plan.query.target, frontier.Y
+    target, y = plan.query.target, sweep.GOODPUT
     share = target.attainment
     points["on_front"] = sweep.on_front(points, sweep.INTERACTIVITY, y)
-    st.markdown(f"**{escaped(frontier.conclusion(points, share))}**")
+    st.markdown(f"**{escaped(conclusion(points, share))}**")
     figure = figures.frontier(
-        points, y, frontier.Y_TITLE, share=share, best=sweep.best_point(points, y, share),
+        points, y, _GOODPUT, share=share, best=sweep.best_point(points, y, share),
         tpot_limit_s=target.slo.tpot_s,
     )  # fmt: skip
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}

@@ -216,7 +216,7 @@ def test_techniques_are_varied_on_and_off_as_in_replay(tmp_path: Path) -> None:
 def test_the_text_has_the_frontier_its_best_point_and_fits() -> None:
     text = run(*GRID)
     assert max(map(len, text.splitlines())) <= 100
-    assert "best: batching=continuous" in text
+    assert "Best: batching=continuous" in text
     assert text.count("* best") == 1
     (row,) = [line for line in text.splitlines() if line.endswith("* best")]
     assert "continuous" in row

@@ -7,12 +7,13 @@ import pytest
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app import figures
-from servetwin.app.dashboard.plan.frontier import Y_TITLE
 from servetwin.app.words import LOOKS, asset_table
 from servetwin.sim.experiments.sweep import GOODPUT, THROUGHPUT
 from tests.support.drawn_figures import LOOKS as LOOKS_OF_RUNS
 from tests.support.drawn_figures import A
 from tests.support.grid_frames import grid_frame
+
+Y_TITLE = "goodput per replica, requests/s"
 
 
 def test_a_run_agrees_with_itself_on_the_diagonal() -> None:

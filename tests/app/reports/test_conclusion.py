@@ -1,9 +1,6 @@
 """The conclusion from the frontier of a grid."""
 
-import pytest
-
-pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.plan.frontier import conclusion
+from servetwin.app.reports.sweep import conclusion
 from tests.support.grid_frames import grid_frame
 
 
