@@ -44,14 +44,21 @@ def costliest_delay(explanation: Explanation) -> str | None:
 def explanation_lines(explanation: Explanation) -> list[str]:
     """Return the verdict, the parts with bars, and the neighbours of the request."""
     return [
-        f"request {explanation.request_id} ({explanation.prompt_tokens} prompt, "
-        f"{explanation.output_tokens} output tokens), "
-        f"scheduled at {explanation.scheduled_s:.3f} s on replica {explanation.replica}",
+        request_line(explanation),
         *wrap(verdict(explanation), WIDTH),
         *(["", *parts_table(explanation)] if explanation.parts_s else []),
         *(["", *neighbour_lines(explanation)] if explanation.neighbours else []),
         *note_lines(explanation.notes),
     ]
+
+
+def request_line(explanation: Explanation) -> str:
+    """Return the name, the lengths and the arrival of a request."""
+    return (
+        f"request {explanation.request_id} ({explanation.prompt_tokens} prompt, "
+        f"{explanation.output_tokens} output tokens), "
+        f"scheduled at {explanation.scheduled_s:.3f} s on replica {explanation.replica}"
+    )
 
 
 def slowest_lines(explanations: Sequence[Explanation]) -> list[str]:

@@ -39,12 +39,13 @@ from servetwin.workloads.rows import counted
 
 def verdict_lines(verification: Verification) -> list[str]:
     """Return one verification: the calibration, a table per load, the batches, the verdict."""
-    fit, capacity = next(iter(verification.profile.layouts.values())), verification.capacity_per_s
+    fit = next(iter(verification.profile.layouts.values()))
+    capacity = verification.forecast.capacity_per_s
     lines = [
         "",
         f"{verification.config.name}: capacity {capacity.value:.2f}/s "
         f"({capacity.low:.2f} to {capacity.high:.2f})",
-        f"calibration: {_fit_words(fit)}",
+        f"calibration: {fit_words(fit)}",
     ]
     for level in verification.levels:
         lines += _level_lines(level)
@@ -60,7 +61,7 @@ def profile_lines(profile: Profile) -> list[str]:
     """Describe a profile, part by part."""
     lines = profile.describe()
     for layout, fit in profile.layouts.items():
-        lines.append(f"{layout}: {_fit_words(fit)}")
+        lines.append(f"{layout}: {fit_words(fit)}")
         parts = {name: value for name, value in fit.coefficients.items() if value > 0}
         lines += [f"  {name:<24}{1e6 * value:>12.3f} us" for name, value in parts.items()]
     api = profile.api
@@ -72,7 +73,10 @@ def profile_lines(profile: Profile) -> list[str]:
     ]
 
 
-def _fit_words(fit: StepTimeFit) -> str:
+def fit_words(fit: StepTimeFit) -> str:
+    """Return how well a fit gives steps that it has not seen."""
+    if not fit.steps:
+        return "no step was timed, so there are no residuals"
     error = f"held-out error {100 * (fit.held_out_error or 0):.1f} % (median)"
     return f"{fit.steps} steps, {error}, drift between rounds {100 * fit.drift:.1f} %"
 

@@ -78,7 +78,7 @@ class RecordedVerification:
             "provenance": self.predicted.extra["provenance"],
             "preemptions": self.predicted.summary()["preemptions"],
             "policies": self.scenario.policies.as_dict(),
-            **({"why": self.why.as_dict()} if self.why else {}),
+            **({"why": asdict(self.why)} if self.why else {}),
         }
 
     def save(self, folder: Path) -> None:

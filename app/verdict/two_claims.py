@@ -364,6 +364,6 @@ class TwoClaims:
             "blocks_set_aside": self.steps.set_aside,
             "clock": self.steps.clock,
             "told": self.steps.told,
-            "whole_forecast": {name: one.as_dict() for name, one in self.whole.items()},
+            "whole_forecast": {name: asdict(one) for name, one in self.whole.items()},
             **({"lanes": asdict(self.lanes)} if self.lanes else {}),
         }

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.why.explanation import WHY, Explanation
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
-from servetwin.sim.experiments.predict import REPLICATIONS, Interval
+from servetwin.sim.experiments.predict import REPLICATIONS
 from servetwin.sim.records.run import Files, Run, save_files, within
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
@@ -80,7 +80,7 @@ class Level:
             "comparison": self.comparison.as_dict(),
             "refutable_step_time_change": self.claims.refutable,
             "claims": self.claims.as_dict(),
-            **({"why": self.why.as_dict()} if self.why else {}),
+            **({"why": asdict(self.why)} if self.why else {}),
         }
 
 
@@ -97,11 +97,6 @@ class Verification:
     def profile(self) -> Profile:
         """The frozen profile."""
         return self.forecast.profile
-
-    @property
-    def capacity_per_s(self) -> Interval:
-        """The predicted capacity in requests per second."""
-        return self.forecast.capacity_per_s
 
     @property
     def config(self) -> PolicyConfig:
@@ -148,14 +143,14 @@ class Verification:
 
         The keys of a level also stand at the top where there is only one.
         """
-        decisions = self.decisions
+        decisions, capacity_per_s = self.decisions, self.forecast.capacity_per_s
         return {
             "policy": self.config.name,
             "policies": self.config.as_dict(),
             "outcome": self.outcome,
             "holds": self.outcome == "holds",
-            "capacity_per_s": self.capacity_per_s.value,
-            "capacity_interval_per_s": [self.capacity_per_s.low, self.capacity_per_s.high],
+            "capacity_per_s": capacity_per_s.value,
+            "capacity_interval_per_s": [capacity_per_s.low, capacity_per_s.high],
             "calibration": self.identified,
             **(self.levels[0].as_dict() if len(self.levels) == 1 else {}),
             "levels": [

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 import pandas as pd
 
@@ -71,10 +71,6 @@ class WholeForecast:
             means_s = at_speed[name], corrected[name], mean_s
             whole[name] = cls(*means_s, elasticity, explained, math.expm1(abs(elasticity) * half))
         return whole
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures for JSON."""
-        return asdict(self)
 
 
 def _log(value: float, other: float) -> float:

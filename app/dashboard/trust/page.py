@@ -32,6 +32,7 @@ from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.tables import comparison_table, error_rows
 from servetwin.app.reports.report_folders import Trial
 from servetwin.app.reports.run_words import made_by, outside_warning, source_line
+from servetwin.app.reports.verdict import fit_words
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS, origin_sentences
 from servetwin.sim.records.metrics import LATENCIES
@@ -143,7 +144,7 @@ def _describe(profile: Profile) -> None:
     description = " of ".join([profile.describe()[0], *dates])
     st.markdown(escaped(description[:1].upper() + description[1:]))
     for layout, fit in profile.layouts.items():
-        st.markdown(f"- {escaped(profile_fit.fit_sentence(layout, fit, profile.origin))}")
+        st.markdown(f"- {escaped(layout)}: {escaped(fit_words(fit))}")
 
 
 def _fits(profile: Profile) -> None:

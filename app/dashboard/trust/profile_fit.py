@@ -1,27 +1,18 @@
-"""The fit of a profile: how good it is, and the step times that it gives."""
+"""The step times that the fit of a profile gives."""
 
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
-from servetwin.app.dashboard.formatting import page_text
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.profile import StepTimeFit
-from servetwin.sim.step_times.provenance import MeasuredRange, Origin
+from servetwin.sim.step_times.provenance import MeasuredRange
 
 _POINTS = 60
 _BEYOND = 1.5
 """Curves go on to this many times what was measured."""
 _UNMEASURED_SEQUENCES, _UNMEASURED_TOKENS = 64, 2048
-
-
-def fit_sentence(layout: str, fit: StepTimeFit, origin: Origin) -> str:
-    """Return a sentence on how well a layout fits, or that no step was timed."""
-    if not fit.steps:
-        return f"{layout}: {origin}; there are no residuals."
-    error, drift = 100 * (fit.held_out_error or 0), 100 * fit.drift
-    return page_text("trust.fit", layout=layout, steps=fit.steps, error=error, drift=drift)
 
 
 def decode_curve(fit: StepTimeFit) -> pd.DataFrame:

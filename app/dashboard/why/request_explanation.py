@@ -8,7 +8,12 @@ import streamlit as st
 from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, table
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.reports.explanation import costliest_delay, neighbour_lines, verdict
+from servetwin.app.reports.explanation import (
+    costliest_delay,
+    neighbour_lines,
+    request_line,
+    verdict,
+)
 from servetwin.app.words import METRICS, asset_table
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.metrics import duration_unit
@@ -24,7 +29,8 @@ def draw_explanation(
     ``zoom`` shows all its time in the timeline; ``source`` is for the picture.
     """
     st.markdown(f"**{escaped(_sentence(verdict(explanation)))}**")
-    st.caption(escaped(_facts(explanation)))
+    lines = [request_line(explanation), *neighbour_lines(explanation)]
+    st.caption(escaped(" ".join(map(_sentence, lines))))
     st.button("Show it in the timeline", on_click=zoom)
     if explanation.parts_s:
         chart(
@@ -88,14 +94,6 @@ def _draw_steps(steps: pd.DataFrame) -> None:
     which = "step" if count == 1 else f"{count} steps"
     with st.expander(f"The {which} that it waited behind, {first_s:.5g} to {last_s:.5g} s"):
         table(behind_table(steps), "The steps that the request waited behind.", height=280)
-
-
-def _facts(explanation: Explanation) -> str:
-    tokens = f"{explanation.prompt_tokens} prompt and {explanation.output_tokens} output tokens"
-    where = (
-        f"{tokens}, scheduled at {explanation.scheduled_s:.3f} s on replica {explanation.replica}"
-    )
-    return " ".join(map(_sentence, [where, *neighbour_lines(explanation)]))
 
 
 def _sentence(text: str) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -42,13 +41,9 @@ class Explanation:
     hypotheses: tuple[Hypothesis, ...]
     notes: tuple[str, ...]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return hypotheses and notes, for JSON."""
-        return asdict(self)
-
     def files(self) -> Files:
         """Yield the file of a run folder."""
-        yield WHY, json.dumps(self.as_dict(), indent=1).encode()
+        yield WHY, json.dumps(asdict(self), indent=1).encode()
 
 
 def read_explanation(folder: Path) -> Explanation | None:

@@ -1,7 +1,7 @@
 """The whole loop on the tiny engine; what a load and a point of one's own calibrate."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -109,7 +109,7 @@ def test_the_explanation_is_of_what_was_sent(found: Verification) -> None:
     (level,) = found.levels
     assert level.why
     assert f"0 of {REQUESTS} requests had other lengths than in the trace" in level.why.notes
-    assert level.as_dict()["why"] == level.why.as_dict()
+    assert level.as_dict()["why"] == asdict(level.why)
     assert "As measured in all simulations: requests were sent late by" in " ".join(
         "\n".join(verdict_lines(found)).split()
     )

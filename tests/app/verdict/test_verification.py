@@ -43,7 +43,7 @@ def test_the_forecast_is_made_before_the_first_load_test(
     assert written == [True] * tests
     assert machine.bursts == tests == PLAN.repeats
     rate_per_s = found.levels[0].trace.rate_per_s
-    assert rate_per_s == pytest.approx(0.7 * found.capacity_per_s.value, rel=0.02)
+    assert rate_per_s == pytest.approx(0.7 * found.forecast.capacity_per_s.value, rel=0.02)
     assert found.decisions == DecisionCheck(3, 3)
 
 
@@ -79,7 +79,7 @@ def test_a_load_is_a_share_of_what_the_machine_completes_now(
 ) -> None:
     machine.burst_slowness, machine.slowness = 2.0, lambda number: 2.0
     found = verified(calibrator)
-    half = found.levels[0].trace.rate_per_s / found.capacity_per_s.value
+    half = found.levels[0].trace.rate_per_s / found.forecast.capacity_per_s.value
     assert half == pytest.approx(0.35, rel=0.03)
     assert found.outcome == "refuted"
     rest = {row.metric: row.outcome for row in found.levels[0].comparison.metrics}

@@ -3,11 +3,8 @@
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app.dashboard.trust.profile_fit import (
-    decode_curve,
-    fit_sentence,
-    prompt_curve,
-)
+from servetwin.app.dashboard.trust.profile_fit import decode_curve, prompt_curve
+from servetwin.app.reports.verdict import fit_words
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.profile import StepTimeFit, load_profile
 from tests.support.paths import SHEET_PROFILE
@@ -29,14 +26,10 @@ def test_curves_are_the_fit_and_end_where_measuring_ended() -> None:
 
 
 def test_the_fit_is_said_with_its_error() -> None:
-    said = fit_sentence("paged", CPU, "measured here")
-    assert said.startswith("paged: fitted to 893 steps; the median error")
+    assert fit_words(CPU).startswith("893 steps, held-out error")
 
 
 def test_a_computed_profile_has_no_residuals_and_says_so() -> None:
-    computed = load_profile(SHEET_PROFILE)
-    fit: StepTimeFit = computed.layouts["paged"]
-    assert "paged: computed from data sheets" in fit_sentence(
-        "paged", fit, "computed from data sheets"
-    )
+    fit: StepTimeFit = load_profile(SHEET_PROFILE).layouts["paged"]
+    assert fit_words(fit) == "no step was timed, so there are no residuals"
     assert decode_curve(fit)["measured"].all()
