@@ -4,10 +4,7 @@ from servetwin.app.figures.agreement import error_per_band as error_per_band
 from servetwin.app.figures.agreement import errors_with_intervals as errors_with_intervals
 from servetwin.app.figures.agreement import predicted_against_measured as predicted_against_measured
 from servetwin.app.figures.agreement import predicted_by_evidence as predicted_by_evidence
-from servetwin.app.figures.canvas import DARK as DARK
-from servetwin.app.figures.canvas import LIGHT as LIGHT
 from servetwin.app.figures.canvas import Figure as Figure
-from servetwin.app.figures.canvas import Look as Look
 from servetwin.app.figures.canvas import alt_text as alt_text
 from servetwin.app.figures.canvas import looks as looks
 from servetwin.app.figures.canvas import note_of as note_of
@@ -35,4 +32,3 @@ from servetwin.app.figures.timeline import TimelineData as TimelineData
 from servetwin.app.figures.timeline import batch_bars as batch_bars
 from servetwin.app.figures.timeline import gantt as gantt
 from servetwin.app.figures.timeline import timeline as timeline
-from servetwin.app.words import METRICS as METRICS

@@ -7,8 +7,8 @@ from typing import Any, Self
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
-from servetwin.app.figures import DARK, LIGHT, Figure, note_of, title_of
-from servetwin.app.figures.canvas import escape_markup, recoloured
+from servetwin.app.figures import Figure, note_of, title_of
+from servetwin.app.figures.canvas import DARK, LIGHT, escape_markup, recoloured
 from servetwin.app.words import asset_table
 
 HEIGHT_PX = 540

@@ -15,7 +15,7 @@ import jupytext  # type: ignore[import-untyped]
 from nbclient import NotebookClient
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from servetwin.app.figures import DARK, LIGHT
+from servetwin.app.figures.canvas import DARK, LIGHT
 
 PAGE = "guides/library.md"
 _SOURCE = Path(__file__).parents[1] / PAGE

@@ -256,6 +256,6 @@ def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None
     charts_by_two(dict([first, second]), source)
     with st.expander("All charts"):
         charts_by_two(dict(more), source)
-    latencies = latency_table([named], looks([named.name]))
+    latencies = latency_table(shown[-1:], looks([shown[-1].name]))
     report_table(latencies, "Latencies by part of the run.")
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")

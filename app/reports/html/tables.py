@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from servetwin.app.figures import Look
+from servetwin.app.figures.canvas import Look
 from servetwin.app.reports.claims import fitting, metric_name, predicted_figures
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Cell, Content, Table
