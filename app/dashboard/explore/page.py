@@ -54,19 +54,14 @@ from servetwin.app.dashboard.scenario_words import (
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import await_rest, control, end_if_stale, problems_shown
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.app.words import METRICS
+from servetwin.app.words import METRICS, asset_table
 from servetwin.sim.experiments.paired_comparison import largest_differences
 from servetwin.sim.experiments.predict import interval
 from servetwin.sim.records.metrics import LATENCIES, SLO, duration_unit
 
 _BASELINE, _JOB = "baseline", "loads"
 _MAY_BREAK = "\u200b"
-_BOXES = {
-    "holds": (st.success, "check_circle"),
-    "fails": (st.error, "cancel"),
-    "unsure": (st.warning, "help"),
-    "none": (st.info, "info"),
-}
+_BOXES = asset_table("words.yaml")["slo_boxes"]
 BUTTON = "Show me static against continuous batching"
 BATCHING = ("static+contiguous", "continuous+contiguous")
 
@@ -151,8 +146,8 @@ class _Answer:
         before = summaries_so_far(baseline) if baseline else None
         unknown = baseline is not None and only_prefix_cache_differs(baseline, outcome)
         with self._verdict.container():
-            draw, icon = _BOXES[verdict.kind]
-            draw(verdict.text, icon=f":material/{icon}:")
+            kind, icon = _BOXES[verdict.kind]
+            getattr(st, kind)(verdict.text, icon=f":material/{icon}:")
         with self._row.container():
             why = CANNOT_TELL if unknown else None
             metrics_row(self.metrics, summaries_so_far(outcome), before, why)
