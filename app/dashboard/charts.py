@@ -105,12 +105,12 @@ def table(frame: pd.DataFrame, alt: str, file: str | None = None, **options: Any
         downloads(frame, file)
 
 
-def report_table(made: Table, alt: str) -> None:
-    """Draw a table of a report, with its caption; the first column names the rows."""
+def report_table(made: Table, alt: str, order: Sequence[str]) -> None:
+    """Draw columns of a table of a report, with its caption; the first one names the rows."""
     rows = [list(map(str, row)) for row in made.rows]
     frame = pd.DataFrame(rows, columns=list(map(str, made.heads)))
     right = st.column_config.Column(alignment="right")
-    table(frame, alt, column_config=dict.fromkeys(frame.columns[1:], right))
+    table(frame, alt, column_config=dict.fromkeys(order[1:], right), column_order=order)
     st.caption(escaped(made.caption))
 
 

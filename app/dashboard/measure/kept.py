@@ -21,13 +21,13 @@ from servetwin.app.dashboard.scenario.allowed_choices import runs_folder
 from servetwin.app.dashboard.scenario.sidebar import show_scenario
 from servetwin.app.dashboard.scenario.uploads import uploads
 from servetwin.app.dashboard.simulations import simulate
-from servetwin.app.dashboard.trust.trials import COMMAND, bundled
+from servetwin.app.dashboard.trust.trials import COMMAND, ERROR_COLUMNS, bundled
 from servetwin.app.dashboard.widgets import control, problems_shown, uploader
 from servetwin.app.figures import looks
 from servetwin.app.reports.html.facts import doubts, facts
 from servetwin.app.reports.html.page import made_when, render_html
 from servetwin.app.reports.html.run_charts import run_charts
-from servetwin.app.reports.html.tables import comparison_table, latency_table
+from servetwin.app.reports.html.tables import POINTS, comparison_table, latency_table
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import source_line
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
@@ -245,9 +245,8 @@ def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None
     shown = [named]
     for trial in trials:
         if named in trial.measured:
-            report_table(
-                comparison_table(trial.comparison), "Errors of the prediction, with verdicts."
-            )
+            alt = "Errors of the prediction, with verdicts."
+            report_table(comparison_table(trial.comparison), alt, ERROR_COLUMNS)
             shown = [trial.predicted, named]
     shown = [replace(one, name=one.name.rpartition("/")[2]) for one in shown]
     charts = enumerate(run_charts(shown, looks([one.name for one in shown]), file.slo.slo()))
@@ -257,5 +256,5 @@ def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None
     with st.expander("All charts"):
         charts_by_two(dict(more), source)
     latencies = latency_table(shown[-1:], looks([shown[-1].name]))
-    report_table(latencies, "Latencies by part of the run.")
+    report_table(latencies, "Latencies by part of the run.", ("metric", "part", "count", *POINTS))
     downloads(named.run.requests.drop(columns="chunk_s", errors="ignore"), "run_requests")

@@ -104,7 +104,8 @@ def _verdict(name: str, trial: Trial) -> None:
         st.caption(page_text("trust.example", command=trials.COMMAND))
     chart(figures.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
-        report_table(comparison_table(comparison), "Errors of the prediction, with verdicts.")
+        alt = "Errors of the prediction, with verdicts."
+        report_table(comparison_table(comparison), alt, trials.ERROR_COLUMNS)
 
 
 def _source(trial: Trial) -> str:

@@ -15,6 +15,9 @@ EXAMPLE = Path(__file__).parent / "example"
 COMMAND = "servetwin demo"
 """Wrote it."""
 
+ERROR_COLUMNS = ("metric", "verdict", "predicted", "measured", "error", "limit")
+"""What a narrow window shows comes first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Trials:
