@@ -97,8 +97,7 @@ def explain(
     as_json: Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
-    from servetwin.app.reports.explanation import as_json as render_json
-    from servetwin.app.reports.explanation import explanation_lines, slowest_lines
+    from servetwin.app.reports.explanation import as_dict, explanation_lines, slowest_lines
     from servetwin.sim.explain.explain import Explainer
     from servetwin.sim.records.run import load_run
 
@@ -115,10 +114,10 @@ def explain(
         print_result(as_json, {"file": str(path), "events": count}, [line])
     elif query.slowest is not None:
         slowest = explainer.slowest(query.slowest)
-        typer.echo(render_json(slowest) if as_json else "\n".join(slowest_lines(slowest)))
+        print_result(as_json, list(map(as_dict, slowest)), slowest_lines(slowest))
     elif query.request_id is not None:
         one = explainer.explain(query.request_id)
-        typer.echo(render_json(one) if as_json else "\n".join(explanation_lines(one)))
+        print_result(as_json, as_dict(one), explanation_lines(one))
 
 
 def report(

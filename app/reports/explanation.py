@@ -1,6 +1,5 @@
 """What became of a request, in words and in a table."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import wrap
@@ -104,14 +103,8 @@ def neighbour_lines(explanation: Explanation) -> list[str]:
     ]
 
 
-def as_json(explanations: Explanation | Sequence[Explanation]) -> str:
-    """Return one object, or a list of them, as JSON."""
-    if isinstance(explanations, Explanation):
-        return json.dumps(_as_dict(explanations))
-    return json.dumps([_as_dict(one) for one in explanations])
-
-
-def _as_dict(explanation: Explanation) -> dict[str, object]:
+def as_dict(explanation: Explanation) -> dict[str, object]:
+    """Return an explanation and its verdict, for JSON."""
     fields = asdict(explanation)
     fields["company"] = fields.pop("neighbours")  # the key of version 0.1
     return {**fields, "verdict": verdict(explanation)}

@@ -114,7 +114,7 @@ def _level_lines(level: Level) -> list[str]:
         *(_lane_claims_lines(lanes) if lanes else []),
         *_claims_lines(level.claims),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
-        provenance_line(level.prediction.provenance),
+        provenance_line(level.prediction.run.extra["provenance"]),
         _power_line(level),
         *(explanation_lines(level.why) if level.why else []),
     ]

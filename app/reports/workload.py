@@ -5,6 +5,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from servetwin.app.reports.table import table_lines
+from servetwin.app.words import number
 
 if TYPE_CHECKING:
     from servetwin.workloads.generators.named import NamedWorkload
@@ -71,7 +72,7 @@ def _session_lines(sessions: Mapping[str, Any] | None) -> list[str]:
 
 def _check_row(check: "Check") -> list[str]:
     verdict = {True: "pass", False: "FAIL", None: f"- {check.note}"}[check.passes]
-    figures = (_short(check.value), _short(check.reference), _number(check.apart))
+    figures = (number(check.value, 1.0), number(check.reference, 1.0), _number(check.apart))
     return [check.name, *figures, _limits(check), verdict]
 
 
@@ -93,10 +94,6 @@ def _hits(hits: Mapping[str, Any] | None) -> str:
     if hits is None:
         return "-"
     return f"{_share(hits['hit_per_block'])} of blocks, {_share(hits['hit_per_token'])} of tokens"
-
-
-def _short(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
 
 
 def _number(value: float | None) -> str:

@@ -167,7 +167,8 @@ def finish(verifications: Iterable[Verification], out: Path | None, json: bool) 
                 described = profile_lines(one.profile) if one.identified else []
                 typer.echo("\n".join([*described, *verdict_lines(one)]))
             for level in one.levels:
-                if warning := outside_warning(level.prediction.provenance, widened=True):
+                provenance = level.prediction.run.extra["provenance"]
+                if warning := outside_warning(provenance, widened=True):
                     report_progress(warning)
         typer.echo(as_json(done) if json else "\n".join([*summary_table(done), "", LEGEND]))
         if out:

@@ -41,12 +41,6 @@ class LevelForecast:
     intervals: Mapping[str, Interval]
 
     @property
-    def provenance(self) -> dict[str, Any]:
-        """What the prediction rests on (``sim.step_times.provenance.RunProvenance``)."""
-        provenance: dict[str, Any] = self.run.extra["provenance"]
-        return provenance
-
-    @property
     def folder(self) -> str:
         """Name of the folder that holds its runs."""
         return level_folder(self.utilisation)

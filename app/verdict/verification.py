@@ -76,7 +76,7 @@ class Level:
             "requests": len(self.trace),
             "rate_per_s": self.trace.rate_per_s,
             "predicted_rate_per_s": self.prediction.trace.rate_per_s,
-            "provenance": self.prediction.provenance,
+            "provenance": self.prediction.run.extra["provenance"],
             "comparison": self.comparison.as_dict(),
             "refutable_step_time_change": self.claims.refutable,
             "claims": self.claims.as_dict(),
