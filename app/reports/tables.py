@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 WIDTH = 100
-_POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
+POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 
 
@@ -154,13 +154,13 @@ def latency_table(
     rows = []
     for name in filter(summary.__contains__, names):
         figures = summary[name]
-        metric = METRICS[name].fitting(figures[point] for point in _POINTS)
-        cells = [number(figures[point], metric.factor) for point in _POINTS]
+        metric = METRICS[name].fitting(figures[point] for point in POINTS)
+        cells = [number(figures[point], metric.factor) for point in POINTS]
         if is_soft(figures):
-            cells[_POINTS.index("p99")] += soft
+            cells[POINTS.index("p99")] += soft
         interval = intervals.get(f"{name}.mean")
         rows.append([f"{metric.label} {metric.unit}", *cells, _interval(interval, metric.factor)])
-    lines = table_lines(["", *_POINTS, "mean, 5-95 %"], rows, "<>>>>>><")
+    lines = table_lines(["", *POINTS, "mean, 5-95 %"], rows, "<>>>>>><")
     return lines if intervals else [line.removesuffix("mean, 5-95 %").rstrip() for line in lines]
 
 

@@ -27,9 +27,10 @@ from servetwin.app.figures import looks
 from servetwin.app.reports.html.facts import doubts, facts
 from servetwin.app.reports.html.page import made_when, render_html
 from servetwin.app.reports.html.run_charts import run_charts
-from servetwin.app.reports.html.tables import POINTS, comparison_table, latency_table
+from servetwin.app.reports.html.tables import comparison_table, latency_table
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.run_words import source_line
+from servetwin.app.reports.tables import POINTS
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.loadtest.report.load_notes import prompt_cache_warning
 from servetwin.workloads.errors import ServetwinError

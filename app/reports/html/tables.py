@@ -9,13 +9,12 @@ from servetwin.app.figures.canvas import Look
 from servetwin.app.reports.claims import fitting, metric_name, predicted_figures
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Cell, Content, Table
-from servetwin.app.reports.tables import FIRM_P99, described, is_soft
+from servetwin.app.reports.tables import FIRM_P99, POINTS, described, is_soft
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.intervals import CONFIDENCE
 from servetwin.app.words import METRICS, Metric, asset_table, number
 from servetwin.sim.records.metrics import LATENCIES, LIMITED, SLO
 
-POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _SOFT = f"* fewer than {FIRM_P99} values: not a firm p99"
 _TOTALS: list[str] = asset_table("words.yaml")["report_totals"]
 _HEADLINE = ("mean", "p50", "p90", "p99")
@@ -59,9 +58,12 @@ def _totals(slo: SLO | None) -> list[str]:
     return [name for name in _TOTALS if slo or name not in ("goodput_per_s", "slo_attainment")]
 
 
-def _shown(name: str, summaries: Sequence[Mapping[str, Any]]) -> Metric:
+def _shown(
+    name: str, summaries: Sequence[Mapping[str, Any]], points: Sequence[str] = _HEADLINE
+) -> Metric:
     """Return a metric in the unit that fits the figures of all runs."""
-    return METRICS[name].fitting(of[name][point] for of in summaries for point in _HEADLINE)
+    figures = (of[name][point] for of in summaries if name in of for point in points)
+    return METRICS[name].fitting(figures)
 
 
 def _headline(summary: Mapping[str, Any], metric: str, point: str, factor: float) -> str:
@@ -84,6 +86,8 @@ def _marks(summaries: Sequence[Mapping[str, Any]]) -> str:
 def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> Table:
     """Return a row per metric, run and part of the run: count, mean, percentiles, maximum."""
     of_runs = {named.name: described(named.run) for named in runs}
+    of_all = [figures for parts in of_runs.values() for figures in parts.values()]
+    units = {metric: _shown(metric, of_all, POINTS) for metric in METRICS}
     rows: list[list[Content]] = [
         [
             Cell(shown.title, shown.definition),
@@ -92,7 +96,7 @@ def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> Table:
             str(figures[metric]["count"]),
             *(_point(figures[metric], point, shown.factor) for point in POINTS),
         ]
-        for metric, shown in _in_one_unit(of_runs).items()
+        for metric, shown in units.items()
         for name, parts in of_runs.items()
         for part, figures in parts.items()
         if metric in figures
@@ -100,17 +104,6 @@ def latency_table(runs: Sequence[NamedRun], looks: Mapping[str, Look]) -> Table:
     note = f"{_SOFT}; finished requests only"
     head: list[Content] = ["metric", Cell("run", css="name"), "part", "count", *POINTS]
     return Table(head, rows, note)
-
-
-def _in_one_unit(
-    of_runs: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Any]]]],
-) -> dict[str, Metric]:
-    """Return the metrics, each in the unit in which the figures of all runs are shown."""
-    parts = [figures for of_run in of_runs.values() for figures in of_run.values()]
-    return {
-        name: metric.fitting(of[name][point] for of in parts if name in of for point in POINTS)
-        for name, metric in METRICS.items()
-    }
 
 
 def comparison_table(comparison: Comparison) -> Table:
