@@ -88,7 +88,7 @@ def _longrope(rope: Keys, described: Description) -> RopeScaling:
     numbers = isinstance(short, list) and all(type(x) in (int, float) and x > 0 for x in short)
     if not numbers or len(short) != pairs:
         raise rope.wrong("short_factor", f"a list of {pairs} numbers above 0")
-    sharpened = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    sharpened = math.sqrt(1 + math.log(factor) / math.log(max(original, 2))) if factor > 1 else 1.0
     return RopeScaling(
         "longrope",
         factor,
