@@ -70,7 +70,7 @@ class LiveServer:
         self._thread.start()
         port = self.socket.getsockname()[1]
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20)
-        wait_until(self.core.ready.is_set)
+        wait_until(self.core.ready.is_set, 120.0)  # torch may be imported on a busy machine
         return self
 
     @property

@@ -256,7 +256,7 @@ def test_a_family_answers_over_http(family: str, tmp_path: Path) -> None:
             "prompt": PROMPT_IDS, "max_tokens": NEW_TOKENS, "temperature": 0,
             "ignore_eos": True, "return_token_ids": True,
         }  # fmt: skip
-        choices = live.client.post(COMPLETIONS, json=body).json()["choices"]
+        choices = live.client.post(COMPLETIONS, json=body, timeout=120).json()["choices"]
     assert [choice["token_ids"] for choice in choices] == tokens
 
 
