@@ -31,4 +31,5 @@ from servetwin.app.figures.stacked_bars import request_parts as request_parts
 from servetwin.app.figures.timeline import TimelineData as TimelineData
 from servetwin.app.figures.timeline import batch_bars as batch_bars
 from servetwin.app.figures.timeline import gantt as gantt
+from servetwin.app.figures.timeline import swim_lanes as swim_lanes
 from servetwin.app.figures.timeline import timeline as timeline

@@ -19,6 +19,7 @@ from servetwin.app.figures.canvas import (
     note_sample,
     pattern_marker,
     place_legend,
+    plot,
     stacked_canvas,
 )
 from servetwin.app.figures.stacked_bars import PART_LOOKS
@@ -95,6 +96,53 @@ def gantt(requests: pd.DataFrame, name: str = "") -> Figure:
     return figure
 
 
+def swim_lanes(task: pd.DataFrame) -> Figure:
+    """Draw a line per session of a task, the root on top: its turns, and the pauses between them.
+
+    ``task`` are its requests (``sim.records.tasks.task_of``). Thin lines lead from a turn to the
+    first of each session that it begins, and from the last one of a session to the turn that waits
+    for it.
+    """
+    turns = task.sort_values("scheduled_s", kind="stable", ignore_index=True)
+    lines, sessions = pd.factorize(turns["session"])
+    lasted_s = turns["last_token_s"].max() - turns["scheduled_s"].min()
+    alt = f"A task of {len(turns)} requests in {len(sessions)} sessions, {short(lasted_s)} s long."
+    height_px = 60 + min(600, 26 * len(sessions))
+    figure = stacked_canvas("time, s", [""], alt, [height_px], "One task: sessions, turns, pauses")
+    ended_s = turns["last_token_s"].fillna(turns["scheduled_s"])
+    parts = _gantt_spans(turns)
+    parts["pause"] = ended_s, turns["scheduled_s"].groupby(lines).shift(-1)
+    ids = turns["request_id"].to_numpy(object)
+    for part, (start_s, end_s) in parts.items():
+        rows = np.flatnonzero(end_s > start_s)
+        spans_s = start_s.to_numpy(float)[rows], end_s.to_numpy(float)[rows]
+        width = 0.2 if part == "pause" else 0.7
+        _add_bars(figure, part, lines[rows], spans_s, ids[rows], width=width)
+    _add_links(figure, turns, lines, ended_s)
+    figure.update_layout(barmode="overlay")
+    _name_lines(figure, sessions.tolist(), None)
+    return figure
+
+
+def _add_links(figure: Figure, turns: pd.DataFrame, lines: Any, ended_s: pd.Series) -> None:
+    """Draw from which turns other sessions begin, and which turns wait for other sessions."""
+    ends = dict(zip(turns["request_id"], zip(lines, ended_s, strict=True), strict=True))
+    looks_of = {"begins a session": "solid", "waits for a session": "dot"}
+    points: dict[str, list[tuple[float, float]]] = {name: [] for name in looks_of}
+    later = turns["session"].duplicated()
+    rows = zip(turns["parents"], lines, turns["scheduled_s"], later, strict=True)
+    for parents, line, begun_s, is_later in rows:
+        others = [ends[name] for name in parents if name in ends and ends[name][0] != line]
+        for other, at_s in others:
+            name = list(looks_of)[is_later]
+            points[name] += [(at_s, other), (begun_s, line), (np.nan, np.nan)]
+    for name, dash in looks_of.items():
+        if points[name]:
+            x, y = zip(*points[name], strict=True)
+            shape = {"color": "#808080", "dash": dash, "width": 1}
+            plot(figure, "lines", name, x, y, f"{name}<extra></extra>", line=shape)
+
+
 def _gantt_spans(requests: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
     stamps = ("scheduled_s", "first_token_s", "last_token_s")
     scheduled_s, first_s, last_s = (requests[stamp] for stamp in stamps)
@@ -129,12 +177,12 @@ def _add_requests(figure: Figure, shown: TimelineData) -> None:
 
 
 def _add_bars(
-    figure: Figure, part: str, lines: Any, spans_s: tuple[Any, Any], ids: Any, **panel: int
+    figure: Figure, part: str, lines: Any, spans_s: tuple[Any, Any], ids: Any, **more: Any
 ) -> None:
     """Add the spans of one part of ``PART_LOOKS``, each on the line of its request."""
     name, colour, pattern = PART_LOOKS[part]
     hover, texts = "%{text}: %{x:.4g} s, from %{base:.6g} s" + OF_RUN, list(map(escape_markup, ids))
-    options = {"customdata": ids, "marker": pattern_marker(colour, pattern), **panel}
+    options = {"customdata": ids, "marker": pattern_marker(colour, pattern), **more}
     add_spans(figure, name, lines, spans_s, texts, hover, **options)
 
 

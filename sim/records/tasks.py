@@ -31,11 +31,15 @@ def with_tasks(
         return frame
     names = frame["request_id"]
     turns = {request.request_id: request.turn for request in requests}
+    parents = {request.request_id: list(request.parent_ids) for request in requests}
+    sessions = {request.request_id: request.session_id or "" for request in requests}
     hits = endless_hits(requests, cached_answers=cached_answers)
     endless = dict(zip(turns, hits, strict=True))
     frame = frame.assign(
         task=names.map(source.task_of).astype(object),
         turn=names.map(turns).astype(float),
+        session=names.map(sessions),
+        parents=names.map(parents),
         endless_cached_tokens=names.map(endless).fillna(0).astype(int),
     )
     if isinstance(source, LaneSource):
@@ -46,6 +50,21 @@ def with_tasks(
     finished = (frame["status"] == "finished").groupby(numbers).transform("all")
     times_s = last_s.transform("max") - first_s.transform("min")
     return frame.assign(task_s=times_s.where(finished & (numbers >= 0)))
+
+
+def task_of(requests: pd.DataFrame, row: int | None = None) -> pd.DataFrame | None:
+    """Return the requests of the task of a row, else of the slowest task.
+
+    None where there is none, or it has but one request.
+    """
+    if "session" not in requests:
+        return None
+    timed = requests.dropna(subset="task_s").sort_values("task_s", kind="stable")
+    if row is None and timed.empty:
+        return None
+    name = timed["task"].iloc[-1] if row is None else requests["task"].iloc[row]
+    task = requests[requests["task"] == name]
+    return task if len(task) > 1 else None
 
 
 def task_figures(requests: pd.DataFrame) -> dict[str, Any]:

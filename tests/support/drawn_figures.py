@@ -55,6 +55,11 @@ GRID = pd.DataFrame(
      "slo_attainment": [1.0, 0.99, 0.5], "on_front": [True, True, False]}
 )  # fmt: skip
 
+TASK = A.head(4).assign(
+    session=["root", "root/1", "root/1", "root"],
+    parents=pd.Series([[], ["r0"], ["r1"], ["r0", "r2"]], dtype=object),
+)
+
 LOADS = pd.DataFrame(
     {"series": ["A", "A", "B"], "rate": [2.0, 4.0, 2.0], "ttft_s_p99": [0.1, 0.9, 0.2]}
 )
@@ -69,6 +74,7 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
         {"A": figures.state_of_steps(steps_frame(), 1000)}, LOOKS
     ),
     "gantt": lambda: figures.gantt(A),
+    "lanes": lambda: figures.swim_lanes(TASK),
     "agreement": lambda: figures.predicted_against_measured(A, {"B": B}, "e2e_s", LOOKS),
     "differences": lambda: figures.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
     "memory": lambda: figures.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),

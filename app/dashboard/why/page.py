@@ -21,6 +21,7 @@ from servetwin.app.dashboard.widgets import control, problems_shown
 from servetwin.app.figures.timeline import MOST_BATCHES
 from servetwin.app.reports.run_words import source_line
 from servetwin.sim.explain.explain import Explanation
+from servetwin.sim.records.tasks import task_of
 from servetwin.workloads.errors import ServetwinError
 
 _THIS = "the scenario at the side"
@@ -44,6 +45,9 @@ def page() -> None:
     if row is not None:
         _explain(run, row)
     _chart(run, row)
+    if (task := task_of(run.run.requests, row)) is not None:
+        st.subheader("Its task")
+        chart(figures.swim_lanes(task), "why_task", source_line([run.run]))
     _slowest(slowest)
     downloads(run.run.requests, "requests")
     downloads(run.run.steps, "steps")

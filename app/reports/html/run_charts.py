@@ -9,6 +9,7 @@ from servetwin.app.figures.canvas import Looks
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.app.words import METRICS
 from servetwin.sim.records.metrics import LATENCIES, SLO
+from servetwin.sim.records.tasks import task_of
 from servetwin.workloads.errors import ServetwinError
 
 MOST_TIMELINES = 4
@@ -31,6 +32,8 @@ def run_charts(
         for named in runs:
             figure = figures.gantt(named.run.requests, named.name)
             yield _REQUESTS, f"Requests of {named.name}", figure
+            if (task := task_of(named.run.requests)) is not None:
+                yield _REQUESTS, f"The slowest task of {named.name}", figures.swim_lanes(task)
     steps = {named.name: named.run.steps for named in runs if "live_tokens" in named.run.steps}
     if bars := {name: figures.mean_kv_parts(of) for name, of in steps.items()}:
         yield _REQUESTS, "KV memory, mean over the run", figures.memory_bar(bars, "tokens")

@@ -122,6 +122,31 @@ def test_the_bars_of_a_request_lie_end_to_end() -> None:
     assert [trace.name for trace in outside.data] == ["until the first token", "streaming"]
 
 
+def test_a_swim_lane_is_a_session_with_its_turns_pauses_and_joins() -> None:
+    """The root begins a sub-agent of two turns and waits for it; the last turn failed."""
+    task = pd.DataFrame(
+        {"request_id": ["plan", "look", "read", "join", "end"],
+         "session": ["root", "root/1", "root/1", "root", "root"],
+         "parents": [[], ["plan"], ["look"], ["plan", "read"], ["join"]],
+         "scheduled_s": [0.0, 3.0, 6.0, 9.0, 12.0], "first_token_s": [1.0, 4.0, 7.0, 10.0, None],
+         "last_token_s": [2.0, 5.0, 8.0, 11.0, None], "queue_s": 0.5}
+    )  # fmt: skip
+    figure = figures.swim_lanes(task.sample(frac=1, random_state=1))
+    drawn = {trace.name: trace for trace in figure.data}
+    assert list(figure.layout.yaxis.ticktext) == ["root", "root/1"]
+    assert sorted(zip(drawn["decode"].y, drawn["decode"].base, strict=True)) == [
+        (0, 1.0), (0, 10.0), (1, 4.0), (1, 7.0)
+    ]  # fmt: skip
+    pauses = drawn["tools and pauses"]
+    spans_s = sorted(zip(pauses.y, pauses.base, pauses.x, strict=True))
+    assert spans_s == [(0, 2.0, 7.0), (0, 11.0, 1.0), (1, 5.0, 1.0)]
+    begins, waits = drawn["begins a session"], drawn["waits for a session"]
+    assert (list(begins.x)[:2], list(begins.y)[:2]) == ([2.0, 3.0], [0.0, 1.0])
+    assert (list(waits.x)[:2], list(waits.y)[:2]) == ([8.0, 9.0], [1.0, 0.0])
+    assert len(begins.x) == len(waits.x) == 3
+    assert figures.alt_text(figure) == "A task of 5 requests in 2 sessions, 11 s long."
+
+
 STEPS = st.lists(
     st.tuples(st.floats(1e-3, 1), st.integers(1, 9), st.integers(0, 20), st.integers(0, 50)),
     min_size=1,

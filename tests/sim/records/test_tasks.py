@@ -1,6 +1,7 @@
 """Figures of tasks: a story of two, one of which fails."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,8 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.records.metrics import SLO, margins
-from servetwin.sim.records.run import Run
+from servetwin.sim.records.run import Run, load_run
+from servetwin.sim.records.tasks import task_of
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.request import Request
@@ -56,6 +58,30 @@ def test_a_limit_on_tasks_counts_for_all_their_requests() -> None:
     assert {*requests.index[SLO(task_s=14.5).met(requests)]} == good
     assert {*requests.index[SLO(task_s=13.5).met(requests)]} == {"alone"}
     assert margins(requests, SLO(task_s=7.0))[0] == pytest.approx(2.0)
+
+
+def test_the_task_of_a_request_is_all_that_waits_for_each_other(tmp_path: Path) -> None:
+    run = run_of(TASKS)
+    slowest = task_of(run.requests)
+    assert slowest is not None
+    assert slowest["request_id"].tolist() == ["plan", "fast", "slow", "join"]
+    assert slowest["parents"].tolist()[-1] == ["plan", "fast", "slow"]
+    names = run.requests["request_id"].tolist()
+    assert task_of(run.requests, names.index("alone")) is None
+    other = task_of(run.requests, names.index("too long"))
+    assert other is not None
+    assert other["request_id"].tolist() == ["other", "too long"]
+    kept = task_of(load_run(run.save(tmp_path / "run")).requests)
+    assert kept is not None
+    assert [*map(list, kept["parents"])] == slowest["parents"].tolist()
+    assert task_of(run_of(TASKS[-1:]).requests) is None
+    assert task_of(run_of(TASKS[4:6]).requests) is None  # it failed, so it has no time
+
+
+def test_a_task_names_its_sessions() -> None:
+    named = [replace(request, session_id=request.request_id[:1]) for request in TASKS[:4]]
+    assert run_of(tuple(named)).requests["session"].tolist() == ["p", "f", "s", "j"]
+    assert run_of(TASKS).requests["session"].tolist() == [""] * len(TASKS)
 
 
 def test_without_links_there_are_no_tasks() -> None:
