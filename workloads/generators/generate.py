@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.workloads.errors import TraceError
+from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.fields import MAX_SECONDS
 from servetwin.workloads.generators.arrivals import (
     ArrivalProcess,
@@ -17,8 +17,9 @@ from servetwin.workloads.generators.arrivals import (
 )
 from servetwin.workloads.generators.lengths import LengthDistribution, TokenLaw
 from servetwin.workloads.generators.prefixes import PrefixGroups
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.readers.prompt_records import NO_TIMES
-from servetwin.workloads.request import requests_of
+from servetwin.workloads.request import requests_of, with_columns
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -121,3 +122,22 @@ def with_output_lengths(trace: Trace, outputs: TokenLaw, shown: str, seed: int) 
         for request, tokens in zip(trace, lengths, strict=True)
     ]
     return trace.replaced(requests, f"outputs {shown}, seed {seed}")
+
+
+REASONING: dict[str, dict[str, Any]] = shipped_json("workloads/generators/reasoning.json")
+"""Shares of reasoning in the outputs of public traces: equidistant quantiles, and their source."""
+
+
+def with_reasoning(trace: Trace, name: str, seed: int) -> Trace:
+    """Return the trace with a part of each output as reasoning, drawn as in one of ``REASONING``.
+
+    Raises ``TraceError`` for an unknown name.
+    """
+    others = f"there is {', '.join(REASONING)}"
+    require_name(name, REASONING, "--reasoning: unknown", TraceError, others)
+    quantiles = REASONING[name]["quantiles"]
+    *_, rng = random_streams(seed, 7)
+    shares = np.interp(rng.random(len(trace)), np.linspace(0, 1, len(quantiles)), quantiles)
+    hidden = (shares * [request.output_tokens for request in trace]).round().astype(int).tolist()
+    requests = list(with_columns(trace.requests, reasoning_tokens=hidden))
+    return trace.replaced(requests, f"{REASONING[name]['source']} (seed {seed})")

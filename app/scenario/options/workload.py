@@ -38,6 +38,8 @@ class LengthOptions:
     """Trace to draw both lengths from instead."""
     jitter: Annotated[float, Option()] = 0.0
     """Sigma of a factor on lengths drawn from a trace."""
+    reasoning: Annotated[str | None, Option(metavar="deepseek-r1")] = None
+    """How much of an output is reasoning, as in a public trace."""
 
     def joint(self) -> "LengthDistribution":
         """Return lengths of requests: drawn from a trace, or independently by two distributions."""
@@ -145,6 +147,10 @@ class GenerateOptions:
         if self.samples > 1:
             several = tuple(replace(request, samples=self.samples) for request in trace)
             trace = replace(trace, requests=several)
+        if self.lengths.reasoning is not None:
+            from servetwin.workloads.generators.generate import with_reasoning
+
+            trace = with_reasoning(trace, self.lengths.reasoning, self.seed)
         if self.named is None:
             return trace
         from servetwin.workloads.generators.named import find_named

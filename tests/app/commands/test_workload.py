@@ -109,6 +109,7 @@ def test_stats_as_text_fits_the_terminal() -> None:
         ["--prompt-tokens", "uniform", "--output-tokens", "exponential"],
         ["--prompt-tokens", "exponential", "--output-tokens", "pareto"],
         ["--lengths-from", SAMPLE, "--jitter", 0.1],
+        ["--reasoning", "deepseek-r1"],
         ["--structure", "shared-prefix", "--prefix-tokens", 32],
         ["--structure", "multi-turn", "--sessions", 12, "--context-limit", 900],
         ["--structure", "agentic", "--sessions", 2, "--block-tokens", 512],
@@ -147,6 +148,7 @@ def test_generate_makes_every_kind_of_trace(tmp_path: Path, arguments: list[obje
         (["--closed-loop", 1, "--each", 0], "a trace has at least 1 request, not 0"),
         (["--closed-loop", 2, "--structure", "agentic"], "--structure agentic and --closed-loop"),
         (["--rate", 0], "the rate must be a positive number, not 0"),
+        (["--reasoning", "deepseek"], "--reasoning: unknown 'deepseek'; did you mean 'deepseek-r1"),
     ],
 )
 def test_generate_refuses_in_one_line(
