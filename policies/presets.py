@@ -5,13 +5,12 @@ but for the limits that are part of the imitated design. Speed is that of the pr
 ``kernels`` on data sheets.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any, Literal
 
 from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.program.package import shipped_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,7 @@ class Preset:
     copy_of: str | None = None
 
 
-_FILE = resources.files("servetwin.policies").joinpath("presets.json")
-PRESETS = {name: Preset(**entry) for name, entry in json.loads(_FILE.read_text("utf-8")).items()}
+PRESETS = {name: Preset(**entry) for name, entry in shipped_json("policies/presets.json").items()}
 
 
 def find_preset(name: str) -> Preset:

@@ -56,9 +56,9 @@ class Registry(Mapping[str, Any], Generic[Built]):
     """The plug-ins of one kind, by name.
 
     ``role`` is the setting that names one, ``kind`` what it is, ``takes`` the arguments of its
-    constructor. ``interface`` (``module:Class``) has the methods and attributes that it must have;
-    where that is no Protocol, a plug-in must derive from it. A registered name stands for
-    ``module:Class``, or for a whole module, imported when it is first used.
+    constructor. ``interface`` (``interface_name``, ``module:Class``) has the methods and attributes
+    that it must have; where that is no Protocol, a plug-in must derive from it. A ``known`` name
+    stands for ``module:Class``, or for a whole module, imported when it is first used.
 
     An unknown name is an ``error``. Of a plug-in loaded by path, ``checks`` (``module:NAME``, a
     dict by method) say what is wrong with a returned value, and ``prepare`` is called with its
@@ -67,30 +67,30 @@ class Registry(Mapping[str, Any], Generic[Built]):
 
     role: str
     kind: str
-    _interface: str
+    interface_name: str
     takes: str
-    _known: Mapping[str, Any]
+    known: Mapping[str, Any]
     error: type[ServetwinError] = field(default=PolicyError, kw_only=True)
     checks: str = field(default="", kw_only=True)
     prepare: str = field(default="", kw_only=True)
     _guarded: dict[type[Any], type[Any]] = field(default_factory=dict, init=False)
 
     def __getitem__(self, name: str) -> Any:
-        return _resolved(self._known[name])
+        return _resolved(self.known[name])
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self.known)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.known)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known
+        return name in self.known
 
     @property
     def interface(self) -> type[Any]:
         """The interface of a plug-in of this kind."""
-        interface: type[Any] = _resolved(self._interface)
+        interface: type[Any] = _resolved(self.interface_name)
         return interface
 
     def name_of(self, plugin: "str | type[Any]") -> str:
@@ -104,7 +104,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
             hint = "it must be a name, path.py:Class or a class"
             raise self.error(f"{self.role}: {plugin!r} is not possible; {hint}")
         target = f"{plugin.__module__}:{plugin.__qualname__}"
-        for name, known in self._known.items():
+        for name, known in self.known.items():
             if known is plugin or known == target:
                 return name
         file = getattr(sys.modules.get(plugin.__module__), "__file__", None)
@@ -114,11 +114,11 @@ class Registry(Mapping[str, Any], Generic[Built]):
 
     def require(self, name: str) -> None:
         """Raise the kind's error where ``name`` is neither registered nor ``path.py:Class``."""
-        if name in self._known or (names_a_file(name) and not split_settings(name)[1]):
+        if name in self.known or (names_a_file(name) and not split_settings(name)[1]):
             return
-        known = ", ".join(sorted(self._known))
+        known = ", ".join(sorted(self.known))
         hint = did_you_mean(
-            name, self._known, f"known are {known}" if known else "none is registered"
+            name, self.known, f"known are {known}" if known else "none is registered"
         )
         what = f"{self.role}: unknown {self.kind} {name!r}"
         raise self.error(f"{what}; {hint} (or name a class as path.py:Class)")
@@ -129,7 +129,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
         Raises the kind's error for an unknown name, ``PluginError`` for a file that does not load.
         """
         self.require(name)
-        if name in self._known:
+        if name in self.known:
             return self[name]
         from servetwin.workloads.plugin_guard import PluginSource, load_module
 
@@ -151,7 +151,7 @@ class Registry(Mapping[str, Any], Generic[Built]):
         plugin = self.find(name)
         if isinstance(plugin, ModuleType):
             return plugin  # type: ignore[return-value]
-        if name in self._known:
+        if name in self.known:
             made: Built = plugin(*args, **kwargs)
             return made
         from servetwin.workloads.plugin_guard import check_constructor, check_instance

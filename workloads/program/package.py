@@ -2,12 +2,13 @@
 
 import json
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 
 def own_version() -> str:
     """Return the installed version; "unknown" where nothing is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("servetwin")
     except PackageNotFoundError:

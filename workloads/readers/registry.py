@@ -4,6 +4,7 @@ from typing import Protocol
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.plugins import Registry
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import Rows
 from servetwin.workloads.trace import Trace
@@ -20,27 +21,7 @@ class Reader(Protocol):
 
 
 READERS: Registry[Reader] = Registry(
-    "reader",
-    "trace reader",
-    "servetwin.workloads.readers.registry:Reader",
-    "",
-    {
-        "sharegpt": "servetwin.workloads.readers.sharegpt",
-        "chat": "servetwin.workloads.readers.chat",
-        "prompts": "servetwin.workloads.readers.prompts",
-        "azure": "servetwin.workloads.readers.published_csv:Azure",
-        "burstgpt": "servetwin.workloads.readers.published_csv:BurstGPT",
-        "vidur": "servetwin.workloads.readers.published_csv:Vidur",
-        "weka": "servetwin.workloads.readers.weka",
-        "tracelab": "servetwin.workloads.readers.tracelab",
-        "bailian": "servetwin.workloads.readers.published_jsonl:Bailian",
-        "llmservingsim": "servetwin.workloads.readers.published_jsonl:LLMServingSim",
-        "mooncake": "servetwin.workloads.readers.mooncake",
-        "table": "servetwin.workloads.readers.table",
-        "native": "servetwin.workloads.readers.native",
-    },
-    error=TraceError,
-    checks="servetwin.workloads.readers.registry:RETURNED",
+    **shipped_json("workloads/readers/registry.json"), error=TraceError
 )
 """The readers, in the order in which they see the first row of a file."""
 
