@@ -54,13 +54,15 @@ class Hardware(FrozenModel):
 
 
 Algorithm = Literal["ring", "tree", "best"]
+Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     """A link between devices: the alpha-beta model (Hockney 1994; Thakur 2005).
 
-    ``latency_s`` (alpha) per message, ``bytes_per_s`` (1/beta) per direction.
+    ``latency_s`` (alpha) per message, ``bytes_per_s`` (1/beta) per direction. What a subclass
+    has measured of a collective counts instead (``measured_s``).
     """
 
     latency_s: float
@@ -70,9 +72,16 @@ class Link:
         """Return its figures."""
         return f"link: {self.bytes_per_s / 1e9:.3g} GB/s, {self.latency_s * 1e6:.3g} us"
 
+    def measured_s(
+        self, collective: Collective, size_bytes: float, ranks: int, model_s: float
+    ) -> float:
+        """Return the seconds of a collective, which the model says take ``model_s``."""
+        return model_s
+
     def send_s(self, size_bytes: float) -> float:
         """Return the seconds of one message."""
-        return self.latency_s + size_bytes / self.bytes_per_s
+        model_s = self.latency_s + size_bytes / self.bytes_per_s
+        return self.measured_s("send", size_bytes, 2, model_s)
 
     def all_reduce_s(self, size_bytes: float, ranks: int, algorithm: Algorithm = "best") -> float:
         """Sum ``size_bytes`` over ``ranks``.
@@ -85,25 +94,31 @@ class Link:
         wire_s = size_bytes / self.bytes_per_s
         ring = 2 * (ranks - 1) * self.latency_s + 2 * (ranks - 1) / ranks * wire_s
         tree = ceil(log2(ranks)) * (self.latency_s + wire_s)
-        return {"ring": ring, "tree": tree, "best": min(ring, tree)}[algorithm]
+        model_s = {"ring": ring, "tree": tree, "best": min(ring, tree)}[algorithm]
+        return self.measured_s("all_reduce", size_bytes, ranks, model_s)
 
     def all_to_all_s(self, size_bytes: float, ranks: int) -> float:
         """Return the seconds in which every rank sends each other one its share of ``size_bytes``.
 
         Pairwise exchange: (P - 1) (alpha + M / P beta).
         """
-        return (ranks - 1) * self.send_s(size_bytes / ranks)
+        return self.measured_s("all_to_all", size_bytes, ranks, self._around_s(size_bytes, ranks))
 
     def all_gather_s(self, size_bytes: float, ranks: int) -> float:
         """Return the seconds until every rank has ``size_bytes``, of which each has a share.
 
         Ring: (P - 1) (alpha + M / P beta).
         """
-        return (ranks - 1) * self.send_s(size_bytes / ranks)
+        return self.measured_s("all_gather", size_bytes, ranks, self._around_s(size_bytes, ranks))
 
     def reduce_scatter_s(self, size_bytes: float, ranks: int) -> float:
         """Return the seconds until every rank has its share of the sum; as an all-gather."""
-        return self.all_gather_s(size_bytes, ranks)
+        model_s = self.all_gather_s(size_bytes, ranks)
+        return self.measured_s("reduce_scatter", size_bytes, ranks, model_s)
+
+    def _around_s(self, size_bytes: float, ranks: int) -> float:
+        """Return the seconds of a message of a share to each of the other ranks."""
+        return (ranks - 1) * self.send_s(size_bytes / ranks)
 
     def slowed(self, factor: float) -> "Link":
         """Return the link at ``1 / factor`` of its bandwidth."""

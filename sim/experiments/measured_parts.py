@@ -22,6 +22,7 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.step_time import FloatArray, StepNoise, StepTime
+from servetwin.sim.step_times.tables.table import ScaledStepTime
 from servetwin.workloads.trace import Trace
 
 
@@ -65,19 +66,6 @@ def simulate_measured(trace: Trace, scenario: Scenario, measured: MeasuredParts,
         trace, scheduler, step_time, noise=noise, recorder=Recorder(api), macro=pace is None,
         verifier=None if acceptance is None else Verifier(acceptance, streams[2]),
     )  # fmt: skip
-
-
-class ScaledStepTime:
-    """A step-time model, times a factor without prompts and another with them."""
-
-    def __init__(self, model: StepTime, scale: tuple[float, float]) -> None:
-        self.wants_contexts = getattr(model, "wants_contexts", False)
-        self.wants_longest = getattr(model, "wants_longest", False)
-        self._model, self._scale = model, scale
-
-    def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Return the seconds of the model, scaled for that kind of step."""
-        return self._model.seconds(shape, steps) * self._scale[bool(shape.prefill_chunks)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import LATENCIES, SLO, figure
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.provenance import Formula, Source, Sourced, run_provenance
+from servetwin.sim.step_times.provenance import Source, Sourced, run_provenance
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.workloads.trace import Trace
 
@@ -189,7 +189,7 @@ def runs_over_seeds(
     trace: Trace, scenario: Scenario, *, seed: int = 0, replications: int = REPLICATIONS
 ) -> list[Run]:
     """Return runs over drawn coefficients and noise, which are the same for every policy."""
-    may_leave = not all(isinstance(source, Formula) for source in sources(scenario))
+    may_leave = not all(type(source) is Source for source in sources(scenario))
     extrapolate = may_leave and is_outside(run_once(trace, scenario, seed=seed))
     draws = _draws(trace, scenario, seed, replications, extrapolate)
     return [_with_provenance(run, scenario) for run in draws]
@@ -231,9 +231,7 @@ def sources(scenario: Scenario) -> list[Source]:
     """Return the provenance of the step times of each replica, one for all of a pool."""
     layout = build_scheduler(scenario.policies).memory.layout
     by_profile = {
-        id(profile): (
-            profile.source(layout) if isinstance(profile, Sourced) else Formula(profile.origin)
-        )
-        for profile in scenario.profiles
+        id(one): one.source(layout) if isinstance(one, Sourced) else Source(origin=one.origin)
+        for one in scenario.profiles
     }
     return [by_profile[id(server)] for server in scenario.replicas()]

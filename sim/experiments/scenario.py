@@ -20,7 +20,8 @@ from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
-from servetwin.sim.step_times.extrapolation import ExtrapolatingSource, draw_extrapolation_factor
+from servetwin.sim.step_times.extrapolation import draw_extrapolation_factor
+from servetwin.sim.step_times.profile import StepTimeFit
 from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
@@ -212,7 +213,7 @@ def replicate(
 def _model(fit: StepTimeSource, rng: np.random.Generator | None, factor: float | None) -> StepTime:
     if rng is None:
         return fit.model()
-    if factor is not None and isinstance(fit, ExtrapolatingSource):
+    if factor is not None and isinstance(fit, StepTimeFit):
         return fit.drawn_extrapolated(rng, factor)
     return fit.drawn(rng)
 

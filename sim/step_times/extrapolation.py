@@ -7,7 +7,6 @@ those outside in proportion to how much of a step lies there.
 """
 
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from servetwin.sim.step_times.step_time import (
     FloatArray,
     LinearStepTime,
     Remembered,
-    StepTime,
     batch_pairs,
     totals_of,
 )
@@ -30,14 +28,6 @@ LOG_SPREAD = 0.5
 def draw_extrapolation_factor(rng: np.random.Generator) -> float:
     """Return a random factor on the cost of the unmeasured part of every step."""
     return float(rng.lognormal(0.0, LOG_SPREAD))
-
-
-@runtime_checkable
-class ExtrapolatingSource(Protocol):
-    """Step times with a measured range."""
-
-    def drawn_extrapolated(self, rng: np.random.Generator, factor: float) -> StepTime:
-        """Return a draw whose unmeasured part costs ``factor`` times as much."""
 
 
 class ExtrapolatedStepTime:

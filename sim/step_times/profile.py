@@ -17,7 +17,6 @@ from servetwin.sim.step_times.extrapolation import ExtrapolatedStepTime
 from servetwin.sim.step_times.fit import Fit
 from servetwin.sim.step_times.provenance import (
     Calibration,
-    Formula,
     MeasuredRange,
     Origin,
     Source,
@@ -219,8 +218,8 @@ class Profile(_StrictModel):
         """Return the provenance of the step times for a KV layout."""
         ranges = self.step_time(layout).ranges
         if not ranges:
-            return Formula(self.origin)
-        return Calibration(self.name, MeasuredRange.of(ranges), self.origin)
+            return Source(origin=self.origin)
+        return Calibration(self.name, MeasuredRange.of(ranges), origin=self.origin)
 
     def describe(self) -> list[str]:
         """Return name, origin, model and machine, as lines of a report."""

@@ -15,7 +15,7 @@ count equally, each with its own context.
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from math import inf
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -56,7 +56,7 @@ class MeasuredRange:
     def of(cls, ranges: Mapping[str, float]) -> "MeasuredRange":
         """Return the range of ``Fit.ranges``; the row segments add up to the most rows."""
         segments = [value for name, value in ranges.items() if name.startswith("rows_from_")]
-        features = {field.name for field in fields(cls)} & ranges.keys()
+        features = {each.name for each in fields(cls)} & ranges.keys()
         most = {name: ranges[name] for name in features}
         return cls(**{**most, "rows": sum(segments) if segments else inf})
 
@@ -85,13 +85,14 @@ def excesses_of(
     ]
 
 
+@dataclass(frozen=True)
 class Source:
     """The provenance of a step-time model, over rows of ``Run.steps``.
 
-    By default that of a model without a measured range.
+    By default that of a formula, or of a class of ``origin``: without a measured range.
     """
 
-    origin: Origin
+    origin: Origin = field(default="computed from data sheets", kw_only=True)
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
         """Return the share of the steps of each row, by kind; the shares of a row sum to 1."""
@@ -107,13 +108,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Formula(Source):
-    """The provenance of a formula, or of a class of ``origin``."""
-
-    origin: Origin = "computed from data sheets"
-
-
-@dataclass(frozen=True)
 class Calibration(Source):
     """The provenance of a model fitted to steps of up to ``largest``.
 
@@ -122,7 +116,7 @@ class Calibration(Source):
 
     profile: str
     largest: MeasuredRange
-    origin: Origin = "measured here"
+    origin: Origin = field(default="measured here", kw_only=True)
 
     def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
         """Return the shares of interpolated and extrapolated steps."""
@@ -150,23 +144,18 @@ class Sourced(Protocol):
 class RunProvenance:
     """The provenance of a run: shares of its busy time, and range excesses.
 
-    ``shares`` and ``origins`` sum to 1 each; ``extrapolated`` is the part of each origin that lies
-    beyond its range.
+    ``origins`` and ``shares`` sum to 1 each; ``extrapolated`` is the part of each origin that lies
+    beyond its range. ``outside`` are the features beyond their measured range.
     """
 
-    shares: dict[Provenance, float]
-    excesses: list[Excess]
     origins: dict[Origin, float]
     extrapolated: dict[Origin, float]
+    shares: dict[Provenance, float]
+    outside: list[Excess]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the form in ``summary.json``."""
-        return {
-            "origins": dict(self.origins),
-            "extrapolated": dict(self.extrapolated),
-            "shares": dict(self.shares),
-            "outside": list(map(asdict, self.excesses)),
-        }
+        return asdict(self)
 
 
 def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
@@ -185,10 +174,10 @@ def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvena
     busy_s, origin_s, extrapolated_s = _busy_s(steps, by_id, source_of_replica)
     total_s = sum(busy_s.values())
     return RunProvenance(
-        _shares(busy_s, total_s),
-        list(farthest.values()),
         _shares(origin_s, total_s),
         _shares(extrapolated_s, total_s),
+        _shares(busy_s, total_s),
+        list(farthest.values()),
     )
 
 

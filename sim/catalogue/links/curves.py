@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
-from servetwin.sim.catalogue.hardware import Algorithm, Link
+from servetwin.sim.catalogue.hardware import Collective, Link
 from servetwin.workloads.errors import ShapeError
 
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
-COLLECTIVES: tuple[Collective, ...] = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send",
-)  # fmt: skip
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
 Points = tuple[tuple[float, float], ...]
 """(bytes, seconds) by rising size. The bytes of a gather, a scatter or an exchange are those of
 all ranks together, as nccl-tests counts them."""
@@ -67,30 +64,6 @@ class MeasuredLink(Link):
                 "has a column message_size)"
             )
 
-    def send_s(self, size_bytes: float) -> float:
-        """Return the seconds of one message."""
-        return self._seconds("send", size_bytes, 2, Link.send_s(self, size_bytes))
-
-    def all_reduce_s(self, size_bytes: float, ranks: int, algorithm: Algorithm = "best") -> float:
-        """Return the seconds to sum ``size_bytes`` over ``ranks``."""
-        otherwise = Link.all_reduce_s(self, size_bytes, ranks, algorithm)
-        return self._seconds("all_reduce", size_bytes, ranks, otherwise)
-
-    def all_to_all_s(self, size_bytes: float, ranks: int) -> float:
-        """Return the seconds in which every rank sends each other its share of ``size_bytes``."""
-        otherwise = Link.all_to_all_s(self, size_bytes, ranks)
-        return self._seconds("all_to_all", size_bytes, ranks, otherwise)
-
-    def all_gather_s(self, size_bytes: float, ranks: int) -> float:
-        """Return the seconds until every rank has ``size_bytes``, of which each has a share."""
-        otherwise = Link.all_gather_s(self, size_bytes, ranks)
-        return self._seconds("all_gather", size_bytes, ranks, otherwise)
-
-    def reduce_scatter_s(self, size_bytes: float, ranks: int) -> float:
-        """Return the seconds until every rank has its share of the sum of ``size_bytes``."""
-        otherwise = Link.reduce_scatter_s(self, size_bytes, ranks)
-        return self._seconds("reduce_scatter", size_bytes, ranks, otherwise)
-
     def slowed(self, factor: float) -> "MeasuredLink":
         """Return the link at ``1 / factor`` of its bandwidth; short messages take as long."""
         curves = {
@@ -99,12 +72,13 @@ class MeasuredLink(Link):
         }
         return MeasuredLink(self.latency_s, self.bytes_per_s / factor, self.name, curves)
 
-    def _seconds(
-        self, collective: Collective, size_bytes: float, ranks: int, otherwise: float
+    def measured_s(
+        self, collective: Collective, size_bytes: float, ranks: int, model_s: float
     ) -> float:
+        """Return the seconds by the curve of a collective, or by the model where none has it."""
         measured = [n for name, n in self.curves if name == collective]
         if not measured or ranks <= 1:
-            return otherwise
+            return model_s
         nearest = min(measured, key=lambda n: abs(n - ranks))
         crossed = bus_share(collective, ranks) / bus_share(collective, nearest)
         points = self.curves[collective, nearest]

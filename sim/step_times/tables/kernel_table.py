@@ -111,7 +111,8 @@ class KernelTable(PiecewiseStepTime, Table):
         """Return one line on the tables, and one for each doubt."""
         return [self.description, *(f"doubtful: {doubt}" for doubt in self.doubts)]
 
-    def _levels(self, steps: StepColumns) -> LevelArray:
+    def levels(self, steps: StepColumns) -> LevelArray:
+        """Return that every time is interpolated, as the package does it."""
         return np.ones(len(steps.decodes), dtype=np.int8)
 
     def _units(self, milliseconds: float) -> int:

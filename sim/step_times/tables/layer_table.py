@@ -140,7 +140,8 @@ class LayerTable(PiecewiseStepTime, Table):
         errors = self.held_out_errors().values()
         return max((abs(error.of_sum) for error in errors if error), default=0.0)
 
-    def _levels(self, steps: StepColumns) -> LevelArray:
+    def levels(self, steps: StepColumns) -> LevelArray:
+        """Return those of operators, head and attention, the least sure of each step."""
         decodes, context, chunks, chunk_rows, chunk_start = steps
         rows = decodes + chunks * chunk_rows
         mean_context = np.where(decodes > 0, context / np.maximum(decodes, 1) - 1, 0.0)

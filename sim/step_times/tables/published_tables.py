@@ -99,7 +99,7 @@ class PhaseTable(Table):
         riding_s = max(0.0, prefill_s - weights_s)
         return np.maximum(decode_s + riding_s, prefill_s)
 
-    def _levels(self, steps: StepColumns) -> LevelArray:
+    def levels(self, steps: StepColumns) -> LevelArray:
         """Take a chunk that starts later, or beside decodes, as interpolated: no row has one."""
         decodes, context, chunks, chunk_rows, chunk_start = steps
         prefill = self.prefill.levels(chunks, chunk_start + chunk_rows)
@@ -213,7 +213,8 @@ class OperatorTable(Table):
         attention_s = self._prefill_s(shape) + self._decode_s(shape, steps)
         return self._rows_s[shape.rows] + self.layers * attention_s
 
-    def _levels(self, steps: StepColumns) -> LevelArray:
+    def levels(self, steps: StepColumns) -> LevelArray:
+        """Return those of all operators, the least sure of each step."""
         decodes, context, chunks, chunk_rows, chunk_start = steps
         times = self.times
         by_rows = [t for t in (times.linear, times.cache_writes, times.embedding) if t is not None]

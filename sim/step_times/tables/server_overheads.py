@@ -258,5 +258,6 @@ class LoadedTable(PiecewiseStepTime, Table):
         """Return the lines of the table, and one of the overheads."""
         return [*self.table.summary(seed), self.overheads.described()]
 
-    def _levels(self, steps: StepColumns) -> LevelArray:
-        return self.table._levels(steps)
+    def levels(self, steps: StepColumns) -> LevelArray:
+        """Return the levels of the table."""
+        return self.table.levels(steps)

@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from servetwin.policies.batch import BatchShape
@@ -25,8 +24,6 @@ from servetwin.sim.step_times.tables.interpolate import (
 )
 from servetwin.sim.step_times.tables.plausibility import doubts_of
 from servetwin.workloads.errors import ProfileError
-
-Numbers = npt.ArrayLike
 
 
 class TablePart(NamedTuple):
@@ -53,16 +50,17 @@ class StepColumns(NamedTuple):
     chunk_start: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledTable:
-    """A step-time model, ``factor`` times as slow."""
+class ScaledStepTime:
+    """A step-time model, times a factor without prompts and another with them."""
 
-    table: StepTime
-    factor: float
+    def __init__(self, model: StepTime, scale: tuple[float, float]) -> None:
+        self.wants_contexts = getattr(model, "wants_contexts", False)
+        self.wants_longest = getattr(model, "wants_longest", False)
+        self._model, self._scale = model, scale
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
-        """Return the seconds of ``steps`` repetitions."""
-        return self.factor * self.table.seconds(shape, steps)
+        """Return the seconds of the model, scaled for that kind of step."""
+        return self._model.seconds(shape, steps) * self._scale[bool(shape.prefill_chunks)]
 
 
 class Table(ABC):
@@ -77,31 +75,15 @@ class Table(ABC):
 
     def scaled(self, factor: float) -> StepTime:
         """Return a model that takes ``factor`` times as long."""
-        return ScaledTable(self, factor)
+        return ScaledStepTime(self, (factor, factor))
 
     def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
         """Return the share of the time of each row of ``Run.steps``, by origin."""
         return {self.origin: np.ones(len(steps))}
 
-    def provenance(
-        self,
-        decodes: Numbers,
-        decode_context_tokens: Numbers,
-        chunks: Numbers = 0,
-        chunk_rows: Numbers = 0,
-        chunk_start: Numbers = 0,
-    ) -> npt.NDArray[np.str_]:
-        """Return the provenance of the durations of many steps (``StepColumns``).
-
-        A step is as sure as the least sure of its parts.
-        """
-        given = (decodes, decode_context_tokens, chunks, chunk_rows, chunk_start)
-        arrays = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.float64)) for x in given))
-        return np.array(LEVELS)[self._levels(StepColumns(*arrays))]
-
     @abstractmethod
-    def _levels(self, steps: StepColumns) -> LevelArray:
-        """Return the place of each step in ``LEVELS``."""
+    def levels(self, steps: StepColumns) -> LevelArray:
+        """Return the place of each step in ``LEVELS``: it is as sure as its least sure part."""
 
     @property
     def ranges(self) -> dict[str, dict[str, tuple[float, float]]]:
@@ -156,9 +138,9 @@ class TableSource(Source):
         """Return the share of each kind in every row, all of it being of the kind of its middle."""
         decodes, chunks = (steps[n].to_numpy(float) for n in ("decode_sequences", "prefill_chunks"))
         context = steps["decode_context_tokens"] + decodes * (steps["steps"] - 1) / 2
-        rows, starts = _chunks(steps, chunks)
-        kinds = self.table.provenance(decodes, context, chunks, rows, starts)
-        return {kind: (kinds == kind).astype(float) for kind in LEVELS}
+        middles = StepColumns(decodes, context.to_numpy(float), chunks, *_chunks(steps, chunks))
+        levels = self.table.levels(middles)
+        return {kind: (levels == place).astype(float) for place, kind in enumerate(LEVELS)}
 
     def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
         """Return the share of the time of each row, by origin."""

@@ -17,7 +17,6 @@ from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.sim.step_times.provenance import (
     Calibration,
     Excess,
-    Formula,
     MeasuredRange,
     Provenance,
     Source,
@@ -96,18 +95,18 @@ def test_a_chunk_deep_in_its_prompt_counts_with_all_its_pairs(pairs: int, share:
 def test_shares_are_of_busy_time_and_a_formula_is_all_roofline() -> None:
     steps = frame(decodes(1, 10, end_s=3.0), decodes(9, 10, start_s=7.0, end_s=8.0))
     assert time_shares(steps, SMALL) == {"interpolated": 0.75, "extrapolated": 0.25}
-    assert time_shares(steps, Formula()) == {"roofline": 1.0}
+    assert time_shares(steps, Source()) == {"roofline": 1.0}
     assert time_shares(steps[:0], SMALL) == {}
 
 
 def test_each_replica_rests_on_its_own_profile() -> None:
     steps = frame(decodes(5, 10), decodes(5, 10, replica=1), decodes(5, 10, replica=2))
     wide = Calibration("wide", MeasuredRange())
-    rests = run_provenance(steps, [SMALL, wide, Formula()])
+    rests = run_provenance(steps, [SMALL, wide, Source()])
     assert rests.shares == pytest.approx(
         {"interpolated": 1 / 3, "extrapolated": 1 / 3, "roofline": 1 / 3}
     )
-    assert rests.excesses == [Excess("small", "decode_sequences", 5, 4)]
+    assert rests.outside == [Excess("small", "decode_sequences", 5, 4)]
 
 
 def test_the_time_of_each_origin_is_counted_and_what_lies_beyond_its_range() -> None:
@@ -115,7 +114,7 @@ def test_the_time_of_each_origin_is_counted_and_what_lies_beyond_its_range() -> 
         decodes(4, 10, end_s=3.0), decodes(5, 10, replica=1), decodes(5, 10, replica=2, end_s=4.0)
     )
     others = Calibration("others", LARGEST, "measured by others")
-    rests = run_provenance(steps, [SMALL, others, Formula()])
+    rests = run_provenance(steps, [SMALL, others, Source()])
     assert rests.origins == pytest.approx(
         {"measured here": 3 / 8, "measured by others": 1 / 8, "computed from data sheets": 4 / 8}
     )
@@ -133,7 +132,7 @@ def test_the_worst_excess_of_every_feature_is_told() -> None:
     steps = frame(
         decodes(2, 300, 11), decodes(2, 310), prefill(30), prefill(40, replica=1), decodes(3, 90)
     )
-    assert run_provenance(steps, [SMALL, SMALL]).excesses == [
+    assert run_provenance(steps, [SMALL, SMALL]).outside == [
         Excess("small", "prefill_pairs", 820, 210),
         Excess("small", "decode_context_tokens", 320, 100),
     ]
@@ -152,7 +151,7 @@ rows = st.builds(
 
 @given(st.lists(rows, min_size=1, max_size=8))
 def test_shares_sum_to_one(table: list[dict[str, float]]) -> None:
-    rests = run_provenance(frame(*table), [SMALL, Formula()])
+    rests = run_provenance(frame(*table), [SMALL, Source()])
     shares = rests.shares
     assert sum(shares.values()) == pytest.approx(1, abs=1e-12)
     assert all(0 < share <= 1 + 1e-12 for share in shares.values())

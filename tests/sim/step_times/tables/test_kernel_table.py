@@ -24,6 +24,7 @@ from tests.support.made_kernels import (
     install_made_package,
 )
 from tests.support.paths import SAMPLE
+from tests.support.table_levels import kinds
 
 TABLE = KernelTable(MadeKernels(), "made")
 
@@ -63,7 +64,7 @@ def test_unequal_ranks_compute_the_mean_of_their_rows_beside_the_longest_attenti
 def test_its_error_is_assumed_and_said() -> None:
     assert TABLE.log_deviation() == 0.1
     assert TABLE.summary() == ["made"]
-    assert TABLE.provenance([1, 64], [10, 6400]).tolist() == ["interpolated"] * 2
+    assert kinds(TABLE, [1, 64], [10, 6400]) == ["interpolated"] * 2
 
 
 @pytest.mark.parametrize(

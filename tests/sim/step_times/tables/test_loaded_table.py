@@ -10,6 +10,7 @@ from servetwin.sim.step_times.tables import KernelTable, LoadedTable
 from servetwin.sim.step_times.tables.server_overheads import ServerOverheads
 from tests.support.macro_steps import assert_macro_steps_change_nothing
 from tests.support.made_kernels import MadeKernels
+from tests.support.table_levels import kinds
 
 KERNELS = KernelTable(MadeKernels(), "made")
 OVERHEADS = ServerOverheads(
@@ -63,7 +64,7 @@ def test_it_says_its_overheads_and_rests_on_the_table() -> None:
     assert TABLE.summary()[-1].startswith("overheads: step_s 1 ms, sequence_s 0.02 ms, ")
     assert TABLE.log_deviation() == KERNELS.log_deviation()
     assert TABLE.held_out_errors() == KERNELS.held_out_errors()
-    assert TABLE.provenance([1, 64], [10, 6400]).tolist() == ["interpolated"] * 2
+    assert kinds(TABLE, [1, 64], [10, 6400]) == ["interpolated"] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.step_times.tables import Table
+from tests.support.table_levels import kinds
 
 
 @given(
@@ -66,9 +67,9 @@ def test_every_time_says_where_it_comes_from(
     expected: str,
 ) -> None:
     query = (decodes, decodes * each, chunks, chunk_rows, chunk_start)
-    assert tables[kind].provenance(*query).tolist() == [expected]
+    assert kinds(tables[kind], *query) == [expected]
     columns = [[value, value] for value in query]
-    assert tables[kind].provenance(*columns).tolist() == 2 * [expected]
+    assert kinds(tables[kind], *columns) == 2 * [expected]
 
 
 def test_ranges_are_those_of_the_points(tables: dict[str, Table]) -> None:
