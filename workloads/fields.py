@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import isfinite
 from typing import Any
 
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.rows import RowError
 
 Check = Callable[[str, Any], Any]
@@ -192,6 +194,50 @@ def check_reasoning(record: Mapping[str, Any], name: str) -> None:
     output, hidden = record["output_tokens"], record.get(name) or 0
     if hidden > output > 0:
         raise RowError(name, f"part of the output, which has {output} tokens", hidden)
+
+
+FORMATS: dict[str, Any] = shipped_json("workloads/readers/formats.json")
+"""The published formats by name: their columns, or the fields of their records by kind."""
+_KINDS: Mapping[str, Check] = {
+    "integer": integer(),
+    "count": integer(0),
+    "positive": integer(1),
+    "counts": counts,
+    "integers": integer_list,
+    "seconds": seconds,
+    "milliseconds": milliseconds,
+    "nanoseconds": nanoseconds,
+    "boolean": boolean,
+    "text": text,
+    "texts": text_list,
+    "objects": record_list,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFormat:
+    """The fields of the records of a format; all of one of its ``marks`` are in each of them."""
+
+    checks: Mapping[str, Check]
+    required: Sequence[str]
+    marks: Sequence[Sequence[str]]
+
+    @classmethod
+    def of(cls, name: str) -> "RecordFormat":
+        """Return the format of a name in ``FORMATS``."""
+        entry = FORMATS[name]
+        checks = {field: _KINDS[kind] for kind, names in entry["fields"].items() for field in names}
+        checks |= {field: one_of(*texts) for field, texts in entry.get("choices", {}).items()}
+        return cls(checks, entry.get("required", ()), entry.get("marks", ()))
+
+    def recognises(self, row: str) -> bool:
+        """Return whether the first row of a file has this format."""
+        found = keys(row) if row.startswith("{") else set()
+        return any(found.issuperset(mark) for mark in self.marks)
+
+    def checked(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked values of a record, as the function ``checked`` does."""
+        return checked(record, self.checks, self.required)
 
 
 def _check_range(name: str, value: float, minimum: int | None, maximum: float) -> None:

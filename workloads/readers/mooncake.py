@@ -29,20 +29,10 @@ COARSE_CLOCK_TIES = 0.2
 WHOLE_PROMPTS = "message_array_with_responses"
 """AIPerf's name of the context mode in which a row's prompt is whole although it has a delay."""
 
-_FIELDS: dict[str, check.Check] = {
-    **dict.fromkeys(("timestamp", "output_length", "output_tokens"), check.integer(0)),
-    **dict.fromkeys(("input_length", "input_tokens"), check.integer(1)),
-    **dict.fromkeys(("session_id", "model", "request_id"), check.text),
-    "wait_for": check.text_list,
-    "tool_wait_ms": check.milliseconds,
-    "hash_ids": check.integer_list,
-    "delay": check.milliseconds,
-    "context_mode": check.one_of("deltas_without_responses", WHOLE_PROMPTS),
-    "priority": check.integer(),
-}
-_AGENT_FIELDS: dict[str, check.Check] = {**_FIELDS, "timestamp": check.seconds}
+_FORMAT = check.RecordFormat.of("mooncake")
+_AGENT_FIELDS = {**_FORMAT.checks, "timestamp": check.seconds}
 """Stamps of agents are milliseconds too, but may have fractions."""
-_TELLING = ("timestamp", "input_length", "input_tokens", "output_length", "hash_ids")
+recognises = _FORMAT.recognises
 
 
 class Turn(NamedTuple):
@@ -52,11 +42,6 @@ class Turn(NamedTuple):
     stamped: bool
     whole: bool
     named: bool = False
-
-
-def recognises(row: str) -> bool:
-    """Return whether the first row of a file has this format."""
-    return row.startswith("{") and not check.keys(row).isdisjoint(_TELLING)
 
 
 def read(rows: Rows) -> Trace:
@@ -89,7 +74,7 @@ def parse_row(source: str, line: int, record: dict[str, Any]) -> Turn:
     if record.get("delay") is not None and alone:
         raise RowError("session_id", "missing beside delay", None)
     required = ("timestamp", prompt, output, "hash_ids") if alone else (prompt, output)
-    fields = check.checked(record, _AGENT_FIELDS if named else _FIELDS, required)
+    fields = check.checked(record, _AGENT_FIELDS if named else _FORMAT.checks, required)
     request = Request(
         request_id=fields.get("request_id", f"{source}:{line}"),
         arrival_s=fields.get("timestamp", 0) / 1000,

@@ -125,35 +125,10 @@ class _BlocksSoFar:
         self._ids[fields["request_id"]] = ids + answer
 
 
-_HEADER_FIELDS: dict[str, check.Check] = {
-    "schema": check.one_of(SCHEMA),
-    "source": check.text,
-    "block_tokens": check.integer(1),
-    "clock_s": check.seconds,
-    "notes": check.text_list,
-    "timed": check.boolean,
-}
+_HEADER, _FORMAT = check.RecordFormat.of("native header"), check.RecordFormat.of("native")
+_FIELDS = {**_FORMAT.checks, "prompt": prompt_content}
 MEASURED = ("first_token_s", "last_token_s", "cached_tokens", "error")
 """What a recorded trace has beside its requests (``loadtest.recorded`` reads it)."""
-_REQUIRED = ("arrival_s", "prompt_tokens", "output_tokens")
-COUNTS: dict[str, int | None] = {
-    "prompt_tokens": 0, "output_tokens": 0, "block_tokens": 1, "turn": 0, "shared_prefix_tokens": 0,
-    "reasoning_tokens": 0, "priority": None, "samples": 1, "estimated_output_tokens": 1,
-    "source_line": 1,
-}  # fmt: skip
-"""The whole numbers of a record, and the least value of each."""
-_FIELDS: dict[str, check.Check] = {
-    **{name: check.integer(least) for name, least in COUNTS.items()},
-    **dict.fromkeys(("arrival_s", "delay_s", "ttft_slo_s"), check.seconds),
-    **dict.fromkeys(("prefix_block_ids", "answer_block_ids"), check.integer_list),
-    **dict.fromkeys(("request_id", "session_id", "parent_id", "model", "kind"), check.text),
-    "parent_ids": check.text_list,
-    "parent_blocks": check.integer(0),
-    **dict.fromkeys(("tenant", "answer"), check.text),
-    "status": check.one_of("ok", "failed"),
-    "modal": check.counts,
-    "prompt": prompt_content,
-}
 _KNOWN = {*_FIELDS, *MEASURED}
 
 
@@ -181,11 +156,11 @@ def _take_header(rows: Rows) -> dict[str, Any] | None:
         record = check.json_object(row)
     except RowError:
         return None  # reported, or skipped, as a row
-    if any(name in record for name in _REQUIRED) or not record.keys() & _HEADER_FIELDS.keys():
+    if record.keys() & {*_FORMAT.required} or not record.keys() & _HEADER.checks.keys():
         return None
     rows.take()
     try:
-        return check.checked(record, _HEADER_FIELDS)
+        return _HEADER.checked(record)
     except RowError as error:
         raise rows.failure(line, error) from None
 
@@ -210,7 +185,7 @@ class RecordReader:
         """Return the line of a record and its request. Raises ``RowError``."""
         whole = check.json_object(row)
         record = without_headers(whole, self._header_columns)
-        fields = self._defaults(line) | check.checked(record, _FIELDS, _REQUIRED)
+        fields = self._defaults(line) | check.checked(record, _FIELDS, _FORMAT.required)
         if parent := fields.pop("parent_id", None):
             fields["parent_ids"] = (parent, *fields.get("parent_ids", ()))
         self._require_new(fields["request_id"])

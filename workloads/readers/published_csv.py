@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from servetwin.workloads.fields import cell_integer, cell_seconds, stamp_ns
+from servetwin.workloads.fields import FORMATS, cell_integer, cell_seconds, stamp_ns
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted, wrong_width
 from servetwin.workloads.tables.names import meanings
@@ -67,20 +67,22 @@ def has_columns(row: str, names: Sequence[str]) -> bool:
 
 
 class CsvReader:
-    """Reads one format. ``columns`` are by field, in the order in which a row is checked."""
+    """Reads the format of a ``name`` in ``formats.json``.
 
-    columns: ClassVar[Mapping[str, Column]]
-    required: ClassVar[Sequence[str]]
-    """The columns that every file has."""
-    begins_at_zero: ClassVar[bool] = True
-    """Whether the earliest request arrives at 0, whatever its stamp."""
-    failed_may_be_empty: ClassVar[bool] = False
-    """Whether the prompt of a request without an answer may have 0 tokens."""
+    Its ``columns`` are by field, in the order in which a row is checked; every file has the
+    ``required`` ones. Where it ``begins_at_zero``, the earliest request arrives at 0, whatever its
+    stamp; where a ``failed_may_be_empty``, its prompt may have 0 tokens.
+    """
 
-    @property
-    def time(self) -> Column:
-        """The column of arrivals."""
-        return self.columns["time"]
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        described = FORMATS[self.name]
+        self.columns = {field: Column(**each) for field, each in described["columns"].items()}
+        self.required: Sequence[str] = described["required"]
+        self.begins_at_zero: bool = described.get("begins_at_zero", True)
+        self.failed_may_be_empty: bool = described.get("failed_may_be_empty", False)
+        self.time = self.columns["time"]
 
     def recognises(self, row: str) -> bool:
         """Return whether the first row of a file has this format."""
@@ -157,13 +159,7 @@ class Azure(CsvReader):
     Only the multimodal trace has images.
     """
 
-    required = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-    columns: ClassVar[Mapping[str, Column]] = {
-        "time": Column("TIMESTAMP", "stamp"),
-        "prompt_tokens": Column("ContextTokens", "count", 1),
-        "output_tokens": Column("GeneratedTokens", "count"),
-        "images": Column("NumImages", "count"),
-    }
+    name = "azure"
 
 
 class BurstGPT(CsvReader):
@@ -172,18 +168,7 @@ class BurstGPT(CsvReader):
     A row follows the previous row of its session, ``delay_s`` after that one's elapsed time.
     """
 
-    required = ("Timestamp", "Model", "Request tokens", "Response tokens", "Log Type")
-    columns: ClassVar[Mapping[str, Column]] = {
-        "output_tokens": Column("Response tokens", "count"),
-        "time": Column("Timestamp", "seconds"),
-        "prompt_tokens": Column("Request tokens", "count", 1),
-        "total_tokens": Column("Total tokens", "count", may_be_empty=True),
-        "model": Column("Model", "text"),
-        "kind": Column("Log Type", "text"),
-        "session_id": Column("Session ID", "text", may_be_empty=True),
-        "elapsed_s": Column("Elapsed time", "seconds", may_be_empty=True),
-    }
-    failed_may_be_empty = True
+    name = "burstgpt"
 
     def clock_s(self, parsed: Sequence[Values]) -> float | None:
         """Return 1 s where no stamp has a fraction."""
@@ -214,14 +199,7 @@ def _delay_s(before: Values, row: Values) -> float | None:
 class Vidur(CsvReader):
     """Vidur's processed traces (Agrawal et al., MLSys 2024): CSV of lengths, perhaps arrivals."""
 
-    required = ("num_prefill_tokens", "num_decode_tokens")
-    columns: ClassVar[Mapping[str, Column]] = {
-        "output_tokens": Column("num_decode_tokens", "count"),
-        "time": Column("arrived_at", "seconds"),
-        "prompt_tokens": Column("num_prefill_tokens", "count", 1),
-        "total_tokens": Column("num_total_tokens", "count", 1),
-    }
-    begins_at_zero = False
+    name = "vidur"
 
     def recognises(self, row: str) -> bool:
         """Return whether a header has the lengths, and no arrivals of another name."""
@@ -239,7 +217,3 @@ class Vidur(CsvReader):
             return trace
         untimed = "no arrival times in the file: every request arrives at 0"
         return Trace(trace.requests, trace.source, notes=(untimed, *trace.notes))
-
-
-FORMATS: Mapping[str, type[CsvReader]] = {"azure": Azure, "burstgpt": BurstGPT, "vidur": Vidur}
-"""The readers by their registered names."""

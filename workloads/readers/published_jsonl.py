@@ -6,7 +6,7 @@ Ids of contents recur under different prefixes; here they are chained.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 from servetwin.workloads import fields as check
 from servetwin.workloads.block_ids import Ids
@@ -23,19 +23,8 @@ class Bailian:
     """Qwen-Bailian traces (Wang et al., ATC 2025): a content hash per 16 tokens, chats."""
 
     NO_PARENT = -1
-    REQUIRED = ("chat_id", "timestamp", "input_length", "output_length")
-    FIELDS: ClassVar[dict[str, check.Check]] = {
-        **dict.fromkeys(("chat_id", "output_length"), check.integer(0)),
-        **dict.fromkeys(("input_length", "turn"), check.integer(1)),
-        "parent_chat_id": check.integer(NO_PARENT),
-        "timestamp": check.seconds,
-        "type": check.text,
-        "hash_ids": check.integer_list,
-    }
-
-    def recognises(self, row: str) -> bool:
-        """Return whether the first row of a file has this format."""
-        return row.startswith("{") and not check.keys(row).isdisjoint(("chat_id", "parent_chat_id"))
+    FORMAT = check.RecordFormat.of("bailian")
+    recognises = staticmethod(FORMAT.recognises)
 
     def read(self, rows: Rows) -> Trace:
         """Read the requests in file order, at the file's own times; their ids are chat ids.
@@ -45,7 +34,7 @@ class Bailian:
         chaining, chat_ids = Chaining(), set[int]()
 
         def parse(line: int, text: str) -> tuple[int, Request]:
-            fields = check.checked(check.json_object(text), self.FIELDS, self.REQUIRED)
+            fields = self.FORMAT.checked(check.json_object(text))
             chat_id, parent = fields["chat_id"], fields.get("parent_chat_id", self.NO_PARENT)
             if chat_id in chat_ids:
                 raise RowError("chat_id", "duplicate", chat_id)
@@ -73,19 +62,8 @@ class Bailian:
 class LLMServingSim:
     """LLMServingSim's workloads: requests and sessions of agents, perhaps with all token ids."""
 
-    FIELDS: ClassVar[dict[str, check.Check]] = {
-        "input_toks": check.integer(1),
-        "output_toks": check.integer(0),
-        **dict.fromkeys(("arrival_time_ns", "tool_duration_ns"), check.nanoseconds),
-        **dict.fromkeys(("input_tok_ids", "output_tok_ids"), check.integer_list),
-        "session_id": check.text,
-    }
-    REQUIRED = ("input_toks", "output_toks", "arrival_time_ns")
-
-    def recognises(self, row: str) -> bool:
-        """Return whether the first row of a file has this format."""
-        keys = check.keys(row) if row.startswith("{") else set()
-        return "sub_requests" in keys or keys >= {"input_toks", "arrival_time_ns"}
+    FORMAT = check.RecordFormat.of("llmservingsim")
+    recognises = staticmethod(FORMAT.recognises)
 
     def read(self, rows: Rows) -> Trace:
         """Read the requests in file order, at the file's own times.
@@ -126,7 +104,7 @@ class LLMServingSim:
     def _request(
         self, name: str, line: int, record: dict[str, Any], tokens: "_TokenBlocks"
     ) -> Request:
-        fields = check.checked(record, self.FIELDS, self.REQUIRED)
+        fields = self.FORMAT.checked(record)
         prompt, output = fields["input_toks"], fields["output_toks"]
         ids, answer = fields.get("input_tok_ids", ()), fields.get("output_tok_ids", ())
         if len(ids) > prompt:

@@ -7,12 +7,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
 
-_REQUIRED = ("session_id", "round_index", "input_tokens_total", "output_tokens", "timing_events")
-_FIELDS: dict[str, check.Check] = {
-    **dict.fromkeys(("session_id", "model", "project", "first_input_event_type"), check.text),
-    **dict.fromkeys(("round_index", "output_tokens", "reasoning_output_tokens"), check.integer(0)),
-    "input_tokens_total": check.integer(1),
-}
+_FORMAT = check.RecordFormat.of("tracelab")
+recognises = _FORMAT.recognises
 _INPUTS = ("user_message", "tool_result")
 
 
@@ -22,11 +18,6 @@ class _Round(NamedTuple):
     sent_ns: int
     ended_ns: int
     previous: "_Round | None"
-
-
-def recognises(row: str) -> bool:
-    """Return whether the first row of a file has this format."""
-    return row.startswith("{") and check.keys(row) >= {"session_id", "round_index"}
 
 
 def read(rows: Rows) -> Trace:
@@ -40,7 +31,7 @@ def read(rows: Rows) -> Trace:
 
     def parse(line: int, text: str) -> _Round:
         record = check.json_object(text)
-        fields = check.checked(record, _FIELDS, _REQUIRED)
+        fields = _FORMAT.checked(record)
         check.check_reasoning(fields, "reasoning_output_tokens")
         sent_ns, ended_ns = _span_ns(record["timing_events"])
         previous = latest.get(fields["session_id"])

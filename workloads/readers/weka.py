@@ -21,32 +21,12 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, RowError, Rows, counted
 from servetwin.workloads.trace import Trace
 
-_SESSION_REQUIRED = ("id", "block_size", "requests")
-_CONVERSATION: dict[str, check.Check] = {
-    **dict.fromkeys(("tool_tokens", "system_tokens"), check.integer(0)),
-    "requests": check.record_list,
-}
-_SESSION: dict[str, check.Check] = {
-    **_CONVERSATION,
-    "id": check.text,
-    "block_size": check.integer(1),
-    "hash_id_scope": check.one_of("local"),
-}
-_AGENT_REQUIRED = ("t", "requests")
-_REQUEST_REQUIRED = ("t", "in", "out", "hash_ids")
-_REQUEST: dict[str, check.Check] = {
-    **dict.fromkeys(("t", "think_time", "api_time"), check.seconds),
-    **dict.fromkeys(("model", "type"), check.text),
-    "in": check.integer(1),
-    "out": check.integer(0),
-    "hash_ids": check.integer_list,
-}
-_AGENT = {**_CONVERSATION, "t": check.seconds, "duration_ms": check.seconds}
+_SESSION, _AGENT, _REQUEST = map(check.RecordFormat.of, ("weka", "weka agent", "weka request"))
 
 
 def recognises(row: str) -> bool:
     """Return whether the first row of a file has this format, on one line or on many."""
-    return row == "{" or (row.startswith("{") and check.keys(row) >= {"id", "requests"})
+    return row == "{" or _SESSION.recognises(row)
 
 
 def read(rows: Rows) -> Trace:
@@ -169,7 +149,7 @@ class _SessionReader:
         rows.peek()
         line, document = rows.whole()
         try:
-            fields = check.checked(check.json_object(document), _SESSION, _SESSION_REQUIRED)
+            fields = _SESSION.checked(check.json_object(document))
             if fields["id"] in self._seen:
                 raise RowError("id", "duplicate", fields["id"])
         except RowError as error:
@@ -188,11 +168,11 @@ class _SessionReader:
             here = f"{place}[{index}]"
             try:
                 if "requests" in record:
-                    fields = check.checked(record, _AGENT, _AGENT_REQUIRED)
+                    fields = _AGENT.checked(record)
                     agent.launched.append(launched := _launched(agent, fields, index))
                     self._fill(launched, fields["requests"], f"{here}.requests")
                 else:
-                    fields = check.checked(record, _REQUEST, _REQUEST_REQUIRED)
+                    fields = _REQUEST.checked(record)
                     agent.add(self._turn(agent, fields, index))
             except RowError as error:
                 self._rows.reject(self._line, error.inside(here))

@@ -220,7 +220,6 @@ class RowParser:
         }
         self._counts = {q: name for q, (_, name) in by_quantity.items() if q in mapping.COUNTS}
         self._texts = {q: name for q, (_, name) in by_quantity.items() if q in mapping.TEXTS}
-        self.is_measured = any(quantity in mapping.MEASURED for quantity in by_quantity)
 
     def parse(self, line: int, cells: Cells) -> TableRow:
         """Return a row of its cells. Raises ``RowError``."""
