@@ -1,9 +1,10 @@
 """The base of all dialects: paths, bodies and events, and how to recognise their servers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from servetwin.loadtest.dialects.server_probe import ServerProbe
+from servetwin.workloads.program.package import shipped_json
 
 Api = Literal["completions", "chat", "embeddings", "native"]
 """The API that requests use: one of OpenAI's, or the server's own."""
@@ -65,36 +66,37 @@ def count(value: object) -> int | None:
     return value if type(value) is int and value >= 0 else None
 
 
-_PATHS = {
-    "completions": "/v1/completions",
-    "chat": "/v1/chat/completions",
-    "embeddings": "/v1/embeddings",
-}
+_FILE: dict[str, Any] = shipped_json("loadtest/dialects/servers.json")
+_PATHS: dict[str, str] = _FILE["paths"]
 
 
 class Dialect:
     """The protocol of one kind of server: OpenAI's API, and at ``native_path`` one of its own.
 
-    The first of ``apis`` is the default. ``owners`` are the names in ``owned_by`` of these servers'
-    models. With ``guesses_vocab`` token ids are sent although the vocabulary is unknown, since
-    these servers surely accept ids. ``usual_model`` is the model where a server lists none. With
-    ``loads_unlisted`` servers also serve models that they do not list. ``mark`` is a field that
-    only events of the native API have. ``sampling_field`` is the object of the native body with the
-    sampling parameters; without one they are fields of the body itself.
+    What has a type here is in ``servers.json``, by ``name``. The first of ``apis`` is the default.
+    ``owners`` are the names in ``owned_by`` of these servers' models. With ``guesses_vocab`` token
+    ids are sent although the vocabulary is unknown, since these servers surely accept ids.
+    ``usual_model`` is the model where a server lists none. With ``loads_unlisted`` servers also
+    serve models that they do not list. ``mark`` is a field that only events of the native API have.
+    ``sampling_field`` is the object of the native body with the sampling parameters; without one
+    they are fields of the body itself.
     """
 
-    name: ClassVar[str]
-    apis: ClassVar[tuple[Api, ...]] = ("native", "completions", "chat", "embeddings")
-    owners: ClassVar[frozenset[str]] = frozenset()
-    takes_ids: ClassVar[bool] = True
-    guesses_vocab: ClassVar[bool] = False
-    forces_length: ClassVar[bool] = True
-    usual_model: ClassVar[str | None] = None
-    loads_unlisted: ClassVar[bool] = False
-    stream_options: ClassVar[dict[str, bool]] = {"include_usage": True}
-    native_path: ClassVar[str] = ""
-    sampling_field: ClassVar[str] = ""
-    mark: ClassVar[str] = ""
+    name: str
+    apis: Sequence[Api]
+    owners: Sequence[str]
+    takes_ids: bool
+    guesses_vocab: bool
+    forces_length: bool
+    usual_model: str | None
+    loads_unlisted: bool
+    stream_options: Mapping[str, bool]
+    native_path: str
+    sampling_field: str
+    mark: str
+
+    def __init__(self) -> None:
+        vars(self).update(_FILE["usual"] | _FILE["servers"][self.name])
 
     def recognises(self, server: ServerProbe) -> bool:
         """Return whether a page shows that the server is of this kind."""

@@ -8,6 +8,7 @@ import httpx
 from servetwin.loadtest.credentials import key_variable
 from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.workloads.errors import LoadTestError, Unreachable
+from servetwin.workloads.program.package import shipped_json
 
 TRY = "give the URL of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1"
 MODELS = "/v1/models"
@@ -96,13 +97,8 @@ def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]
     return cards, None if cards else "no model is served there"
 
 
-_REASONS = {
-    "CERTIFICATE_VERIFY_FAILED": "not trusted: name its CA in SSL_CERT_FILE, or give --insecure",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS there; try http://",
-    "record layer failure": "it does not speak TLS there; try http://",
-    "SSL": "the TLS handshake failed; is this the server's TLS port?",
-    "disconnected": "it hung up without an answer; does it want https://?",
-}
+_REASONS: dict[str, str] = shipped_json("loadtest/dialects/servers.json")["unreachable"]
+"""What to do by words of an error; the first that fits counts."""
 
 
 def _unreachable(call: str, error: httpx.HTTPError, timeout_s: float | None) -> Unreachable:

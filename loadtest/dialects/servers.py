@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from servetwin.loadtest.dialects.dialect import (
     Api,
@@ -27,7 +27,6 @@ class OpenAI(Dialect):
     """
 
     name = "openai"
-    apis: ClassVar[tuple[Api, ...]] = ("completions", "chat", "embeddings")
 
 
 class Vllm(OpenAI):
@@ -39,9 +38,6 @@ class Vllm(OpenAI):
     """
 
     name = "vllm"
-    owners = frozenset({"vllm"})
-    guesses_vocab = True
-    stream_options: ClassVar = {"include_usage": True, "continuous_usage_stats": True}
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise its version, and model cards with permissions."""
@@ -59,10 +55,6 @@ class TensorRTLLM(OpenAI):
     """
 
     name = "tensorrt-llm"
-    apis = ("completions", "chat")
-    owners = frozenset({"tensorrt_llm"})
-    guesses_vocab = True
-    stream_options = Vllm.stream_options
 
 
 class Mlc(OpenAI):
@@ -75,8 +67,6 @@ class Mlc(OpenAI):
     """
 
     name = "mlc"
-    owners = frozenset({"MLC-LLM"})
-    guesses_vocab = True
 
     def exactly(self, output_tokens: int) -> dict[str, object]:
         """Return the field that ignores the end token; there is no minimum."""
@@ -94,9 +84,6 @@ class Transformers(OpenAI):
     """
 
     name = "transformers"
-    apis = ("completions", "chat")
-    takes_ids = False
-    loads_unlisted: ClassVar = True
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the paths of its description: only this server has ``/load_model``."""
@@ -120,11 +107,6 @@ class SGLang(Dialect):
     """
 
     name = "sglang"
-    mark = "meta_info"
-    owners = frozenset({"sglang"})
-    native_path = "/generate"
-    sampling_field = "sampling_params"
-    guesses_vocab = True
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page about the model, by its older or newer name."""
@@ -164,12 +146,6 @@ class Tgi(Dialect):
     """
 
     name = "tgi"
-    mark = "token"
-    apis = ("native", "completions", "chat")
-    native_path = "/generate_stream"
-    sampling_field = "parameters"
-    takes_ids = False
-    forces_length = False
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page about the model, with the limits of its router."""
@@ -216,10 +192,6 @@ class LlamaCpp(Dialect):
     """
 
     name = "llamacpp"
-    mark = "stop"
-    owners = frozenset({"llamacpp"})
-    native_path = "/completion"
-    guesses_vocab = True
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise its name in the headers, or the page of its properties."""
@@ -272,12 +244,6 @@ class Triton(Dialect):
     """
 
     name = "triton"
-    mark = "text_output"
-    apis = ("native",)
-    native_path = "/v2/models/{model}/generate_stream"
-    takes_ids = False
-    forces_length = False
-    usual_model = "ensemble"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page of its metadata."""
@@ -305,11 +271,6 @@ class Ollama(Dialect):
     """
 
     name = "ollama"
-    mark = "done"
-    native_path = "/api/generate"
-    sampling_field = "options"
-    takes_ids = False
-    forces_length = False
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise its own list of models and its version."""
