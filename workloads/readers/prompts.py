@@ -50,10 +50,8 @@ def prompt_of(record: Record) -> Exchange:
 def _read_csv(rows: Rows) -> Trace:
     table, records = Table(rows), PromptRecords(rows, prompt_of)
 
-    def parse(line: int, cells: Cells | RowError) -> Request | None:
-        if isinstance(cells, RowError):
-            raise cells
+    def parse(line: int, cells: Cells) -> Request | None:
         told = {name: cell for name, cell in cells.items() if cell or name in FIELDS}
         return records.request(line, told)
 
-    return records.trace(rows.parsed(table.numbered(), parse))
+    return records.trace(table.parsed(parse))

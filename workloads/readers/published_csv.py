@@ -1,13 +1,14 @@
 """The published CSV formats: a request a row, its fields found by the names of the columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from servetwin.workloads.fields import FORMATS, cell_integer, cell_seconds, stamp_ns
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import RowError, Rows, counted, wrong_width
+from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.tables.names import meanings
+from servetwin.workloads.tables.table import Cells, Table, split_cells
 from servetwin.workloads.trace import Trace
 
 Kind = Literal["count", "seconds", "stamp", "text"]
@@ -35,35 +36,9 @@ class Column:
         return stamp_ns(self.name, cell) if self.kind == "stamp" else cell
 
 
-class Header:
-    """Takes the header of a file; raises TraceError where one of ``required`` is missing.
-
-    Cells hold no commas: none of the published formats quotes.
-    """
-
-    def __init__(self, rows: Rows, required: Sequence[str]) -> None:
-        line, header = rows.take()
-        self.names = split_cells(header)
-        for name in required:
-            if name not in self.names:
-                raise rows.failure(line, RowError(name, "missing column", header))
-
-    def cells(self, text: str) -> dict[str, str]:
-        """Return the cells of a row by column."""
-        cells = split_cells(text)
-        if len(cells) != len(self.names):
-            raise wrong_width(self.names, cells, text)
-        return dict(zip(self.names, cells, strict=True))
-
-
-def split_cells(text: str) -> list[str]:
-    """Return the cells of a row without quotes."""
-    return [cell.strip() for cell in text.split(",")]
-
-
 def has_columns(row: str, names: Sequence[str]) -> bool:
     """Return whether a row is a header with all of these columns."""
-    return not row.startswith("{") and {*names} <= {*split_cells(row)}
+    return not row.startswith("{") and {*names} <= {*split_cells(row, ",")}
 
 
 class CsvReader:
@@ -90,14 +65,18 @@ class CsvReader:
 
     def read(self, rows: Rows) -> Trace:
         """Read the requests in file order; one without an answer has failed."""
-        header = Header(rows, self.required)
-        parsed = rows.parse(lambda line, text: self.parse(line, header.cells(text)))
+        table = Table(rows)
+        for name in self.required:
+            if name not in table.names:
+                error = RowError(name, "missing column", ",".join(table.names))
+                raise rows.failure(table.line, error)
+        parsed = table.parsed(self.parse)
         origin = min((row["time"] for row in parsed), default=0) if self.begins_at_zero else 0
         requests = tuple(self.requests(rows.source, parsed, origin))
         notes = total_notes(sum(map(differs, parsed)))
         return Trace(requests, rows.source, self.clock_s(parsed), notes)
 
-    def parse(self, line: int, cells: Mapping[str, str]) -> Values:
+    def parse(self, line: int, cells: Cells) -> Values:
         """Return the values of a row. Raises ``RowError``."""
         values: Values = {"line": line, "time": 0.0}
         for field, column in self.columns.items():
@@ -207,13 +186,13 @@ class Vidur(CsvReader):
             return False
         if has_columns(row, (self.time.name,)):
             return True
-        return not any("arrival" in meanings(name) for name in split_cells(row))
+        return not any("arrival" in meanings(name) for name in split_cells(row, ","))
 
     def read(self, rows: Rows) -> Trace:
         """Read as the other formats, with a note where there are no arrivals."""
         _, header = rows.peek()
         trace = super().read(rows)
-        if self.time.name in split_cells(header):
+        if has_columns(header, (self.time.name,)):
             return trace
         untimed = "no arrival times in the file: every request arrives at 0"
         return Trace(trace.requests, trace.source, notes=(untimed, *trace.notes))

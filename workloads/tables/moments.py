@@ -104,11 +104,16 @@ def _is_number_like(cell: str) -> bool:
     return not set(cell) - set("+-0123456789.,")
 
 
-_CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?"
-_ZONE = r"(?:\s*(Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
-_ISO = re.compile(rf"(?a)(\d{{4}})([-/])(\d\d)\2(\d\d)(?:[T ]\s*{_CLOCK})?{_ZONE}", re.IGNORECASE)
+_CLOCK = r"(?P<hour>\d{1,2}):(?P<minute>\d\d)(?::(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,9}))?)?"
+_ZONE = r"(?:\s*(?P<zone>Z|UTC|GMT|[+-]\d\d(?::?\d\d)?))?"
+_ISO = re.compile(
+    rf"(?a)(?P<year>\d{{4}})(?P<mark>[-/])(?P<one>\d\d)(?P=mark)(?P<other>\d\d)"
+    rf"(?:[T ]\s*{_CLOCK})?(?P<half>){_ZONE}",
+    re.IGNORECASE,
+)
 _DATE = re.compile(
-    rf"(?a)(\d{{1,2}})([-/.])(\d{{1,2}})\2(\d{{4}}),?[T ]\s*{_CLOCK}(?:\s*([AP]M))?{_ZONE}",
+    rf"(?a)(?P<one>\d{{1,2}})(?P<mark>[-/.])(?P<other>\d{{1,2}})(?P=mark)(?P<year>\d{{4}})"
+    rf",?[T ]\s*{_CLOCK}(?:\s*(?P<half>[AP]M))?{_ZONE}",
     re.IGNORECASE,
 )
 _DIGITS_OF_SECONDS = 10
@@ -128,7 +133,7 @@ def epoch_unit(cell: str) -> str | None:
 def is_iso(cell: str) -> bool:
     """Return whether a cell begins with the year, and has a time of day."""
     match = _ISO.fullmatch(cell)
-    return match is not None and match[5] is not None
+    return match is not None and match["hour"] is not None
 
 
 def date_orders(cell: str) -> tuple[str, ...]:
@@ -136,8 +141,8 @@ def date_orders(cell: str) -> tuple[str, ...]:
     match = _DATE.fullmatch(cell)
     if not match:
         return ()
-    first, second = int(match[1]), int(match[3])
-    if match[2] == ".":
+    first, second = int(match["one"]), int(match["other"])
+    if match["mark"] == ".":
         return ("dmy",)
     return tuple(
         order
@@ -156,22 +161,28 @@ class Moments:
     def __init__(self, name: str, quantity: str, form: str, comma: bool) -> None:
         self._name, self._quantity, self._form, self._comma = name, quantity, form, comma
         self._kind: str | None = None
-        self._days: dict[tuple[int, int, int], int] = {}
 
     def ns(self, cell: str) -> int | None:
         """Return the stamp in a cell; None where it is missing. Raises ``RowError``."""
         if is_missing(cell):
             return None
-        if match := _ISO.fullmatch(cell):
-            year, _, month, day = match.groups()[:4]
-            return self._moment(cell, (year, month, day), match.groups()[4:8], match[9], "")
-        if match := _DATE.fullmatch(cell):
-            first, _, second, year = match.groups()[:4]
-            day, month = (
-                (first, second) if self._order(cell, match[2]) == "dmy" else (second, first)
-            )
-            return self._moment(cell, (year, month, day), match.groups()[4:8], match[10], match[9])
-        return self._number_ns(cell)
+        match = _ISO.fullmatch(cell) or _DATE.fullmatch(cell)
+        return self._number_ns(cell) if match is None else self._moment_ns(cell, match)
+
+    def _moment_ns(self, cell: str, match: re.Match[str]) -> int:
+        if match["hour"] is None:
+            raise RowError(self._name, "a date without a time of day", cell)
+        order = "mdy" if match.re is _ISO else self._order(cell, match["mark"])
+        self._require_kind("zone" if match["zone"] else "no zone", cell)
+        hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
+        if match["half"]:
+            noon = 12 if match["half"].lower() == "pm" else 0
+            hour = hour % 12 + noon if 1 <= hour <= 12 else 24  # no such time
+        if hour > 23 or minute > 59 or second > 59:
+            raise RowError(self._name, "no such time", cell)
+        minutes = (self._day(cell, match, order) * 24 + hour) * 60 + minute
+        total_s = minutes * 60 + second - _zone_s(match["zone"])
+        return total_s * 10**9 + int((match["fraction"] or "").ljust(9, "0"))
 
     def _order(self, cell: str, mark: str) -> str:
         if mark == ".":
@@ -182,36 +193,14 @@ class Moments:
             )
         return self._form
 
-    def _moment(
-        self,
-        cell: str,
-        ymd: tuple[str, str, str],
-        clock: tuple[str | None, ...],
-        zone: str | None,
-        half: str | None,
-    ) -> int:
-        hour, minute, second, fraction = clock
-        if hour is None or minute is None:
-            raise RowError(self._name, "a date without a time of day", cell)
-        self._require_kind("zone" if zone else "no zone", cell)
-        hours, minutes, seconds = int(hour), int(minute), int(second or 0)
-        if half:
-            if not 1 <= hours <= 12:
-                raise RowError(self._name, "no such time", cell)
-            hours = hours % 12 + (12 if half.lower() == "pm" else 0)
-        if hours > 23 or minutes > 59 or seconds > 59:
-            raise RowError(self._name, "no such time", cell)
-        days = self._day(cell, (int(ymd[0]), int(ymd[1]), int(ymd[2])))
-        total_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds - _zone_s(zone)
-        return total_s * 10**9 + int((fraction or "").ljust(9, "0"))
-
-    def _day(self, cell: str, ymd: tuple[int, int, int]) -> int:
-        if ymd not in self._days:
-            try:
-                self._days[ymd] = date(*ymd).toordinal() - _EPOCH_DAY
-            except ValueError:
-                raise RowError(self._name, "no such day", cell) from None
-        return self._days[ymd]
+    def _day(self, cell: str, match: re.Match[str], order: str) -> int:
+        """Return the days since 1970."""
+        month, day = ("one", "other") if order == "mdy" else ("other", "one")
+        try:
+            begun = date(int(match["year"]), int(match[month]), int(match[day]))
+        except ValueError:
+            raise RowError(self._name, "no such day", cell) from None
+        return begun.toordinal() - _EPOCH_DAY
 
     def _number_ns(self, cell: str) -> int:
         try:

@@ -45,18 +45,14 @@ def read_table(rows: Rows, given: Columns | None = None, keep_cells: bool = Fals
     """
     table = Table(rows)
     if not table.sample:
-        rows.parsed(table.numbered(), _bad)
+        table.parsed(_bad)
         return TableReading((), given or {}, (), ())
     recognition = recognise(table)
     columns = settled(rows, table, recognition, given or {})
     parser = RowParser(columns, table.comma)
-
-    def parse(line: int, cells: Cells | RowError) -> tuple[TableRow, Cells]:
-        if isinstance(cells, RowError):
-            raise cells
-        return parser.parse(line, cells), cells if keep_cells else {}
-
-    parsed = rows.parsed(table.numbered(), parse)
+    parsed = table.parsed(
+        lambda line, cells: (parser.parse(line, cells), cells if keep_cells else {})
+    )
     read = [row for row, _ in parsed]
     return TableReading(
         read,
@@ -66,8 +62,8 @@ def read_table(rows: Rows, given: Columns | None = None, keep_cells: bool = Fals
     )
 
 
-def _bad(line: int, cells: Cells | RowError) -> TableRow:
-    raise cells if isinstance(cells, RowError) else RowError("row", "empty", "")
+def _bad(line: int, cells: Cells) -> TableRow:
+    raise RowError("row", "empty", "")
 
 
 def settled(rows: Rows, table: Table, recognition: Recognition, given: Columns) -> dict[str, str]:

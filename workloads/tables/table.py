@@ -5,12 +5,12 @@ Every cell is a text without the spaces around it. Keys of nested JSON objects a
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from servetwin.workloads.fields import json_object
-from servetwin.workloads.rows import RowError, Rows, utf8, wrong_width
+from servetwin.workloads.rows import Row, RowError, Rows, utf8, wrong_width
 from servetwin.workloads.tables import mapping
 from servetwin.workloads.tables.moments import (
     Moments,
@@ -58,9 +58,15 @@ class Table:
             has_decimal_comma(cell) for cells in self.sample for cell in cells.values()
         )
 
-    def numbered(self) -> Iterator[NumberedCells]:
-        """Yield all rows, those of the sample included."""
-        return self._numbered
+    def parsed(self, parse: Callable[[int, Cells], Row]) -> list[Row]:
+        """Parse the cells of every row, those of the sample included; put bad ones aside."""
+
+        def parse_row(line: int, cells: Cells | RowError) -> Row:
+            if isinstance(cells, RowError):
+                raise cells
+            return parse(line, cells)
+
+        return self._rows.parsed(self._numbered, parse_row)
 
     def column(self, name: str) -> list[str]:
         """Return the cells of a column in the sample."""

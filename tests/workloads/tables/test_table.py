@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import BadRows, RowError, Rows
+from servetwin.workloads.rows import BadRows, Rows
 from servetwin.workloads.tables.mapping import (
     KNOWN,
     form_of,
@@ -25,16 +25,12 @@ from tests.support.trace_rows import Write
 ROWS = [(2, {"ts": "1.5", "in": "3", "said": "a, b"}), (3, {"ts": "2", "in": "4", "said": ""})]
 
 
-def table(text: str) -> Table:
-    return Table(Rows(Path("mine.csv"), io.StringIO(text), BadRows(0)))
+def table(text: str, bad: BadRows | None = None) -> Table:
+    return Table(Rows(Path("mine.csv"), io.StringIO(text), bad or BadRows(0)))
 
 
 def rows_of(found: Table) -> list[tuple[int, Cells]]:
-    rows = []
-    for line, cells in found.numbered():
-        assert not isinstance(cells, RowError), cells
-        rows.append((line, cells))
-    return rows
+    return found.parsed(lambda line, cells: (line, cells))
 
 
 @pytest.mark.parametrize(
@@ -92,11 +88,12 @@ def test_columns_without_a_name_may_be_several() -> None:
 
 
 def test_a_row_of_another_length_is_wrong_on_its_line() -> None:
-    wrong = [(line, cells) for line, cells in table("ts,in\n1,2\n1\n1,2,3\n").numbered()]
-    assert [(line, str(cells)) for line, cells in wrong[1:]] == [
-        (3, "field 'in': the row has 1 cells where the header has 2 (\"1\")"),
-        (4, "field 'row': the row has 3 cells where the header has 2 (\"1,2,3\")"),
-    ]
+    bad = BadRows(2)
+    assert rows_of(table("ts,in\n1,2\n1\n1,2,3\n", bad)) == [(2, {"ts": "1", "in": "2"})]
+    assert bad.notes[1:] == (
+        "mine.csv:3: field 'in': the row has 1 cells where the header has 2 (\"1\")",
+        "mine.csv:4: field 'row': the row has 3 cells where the header has 2 (\"1,2,3\")",
+    )
 
 
 def test_decimal_commas_are_of_the_table() -> None:
