@@ -48,6 +48,10 @@ _QUANTITIES = {
     name: (of.pop("metrics"), _Quantity(**of))
     for name, of in shipped_json("loadtest/report/quantities.json").items()
 }
+_FIGURES: Mapping[str, str] = {
+    metric: name for metrics, _ in _QUANTITIES.values() for metric, name in metrics.items()
+}
+"""The figure of a summary by metric."""
 _TIMES = ("ttft", "tpot", "itl", "e2e")
 METRICS: Mapping[str, _Quantity] = {
     metric + statistic: quantity
@@ -195,15 +199,6 @@ def _finding(condition: FailCondition, value: float | None) -> Finding:
     return Finding(condition.text, value, condition.limit, failed, words)
 
 
-_KEYS = {
-    "slo_attainment": "slo_attainment",
-    "goodput": "goodput_per_s",
-    "throughput": "output_throughput_tokens_per_s",
-    "request_throughput": "request_throughput_per_s",
-}
-"""The figures of a summary that are neither times nor shares of the requests."""
-
-
 def _value(metric: str, run: Run, summary: Mapping[str, Any]) -> float | None:
     name, _, statistic = metric.partition("_")
     if name == "itl":
@@ -211,11 +206,11 @@ def _value(metric: str, run: Run, summary: Mapping[str, Any]) -> float | None:
         finished = requests[requests["status"] == "finished"]
         return describe(gaps_s(finished["chunk_s"]))[statistic or "mean"]
     if name in _TIMES:
-        return figure(summary, f"{name}_s.{statistic or 'mean'}")
+        return figure(summary, f"{_FIGURES[name]}.{statistic or 'mean'}")
     if metric in ("failed", "finished"):
         share = _finished_share(run)
         return 1 - share if metric == "failed" and share is not None else share
-    return figure(summary, _KEYS[metric])
+    return figure(summary, _FIGURES[metric])
 
 
 def _finished_share(run: Run) -> float | None:

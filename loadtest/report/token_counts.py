@@ -13,16 +13,13 @@ from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.tokenizer import LocalTokenizer
 from servetwin.workloads.trace import Trace
 
-_TEXTS: dict[str, str] = shipped_json("loadtest/report/token_doubts.json")
+_FILE: dict[str, dict[str, str]] = shipped_json("loadtest/report/token_doubts.json")
+_TEXTS = _FILE["texts"]
 SEVERAL = 1.5
 """Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
 too, and the others are tokens that decode to no text."""
-OUTPUT_DOUBTS = {
-    "negative": "below 0",
-    "fewer": "below the chunks with text",
-    "more": "above the limit that was sent and what the stream shows",
-    "choices": "of several choices together",
-}
+OUTPUT_DOUBTS = _FILE["counts"]
+"""What is wrong with a count of output tokens, by the doubt."""
 BUFFERED_SHARE = 0.05
 """Of the answers that are long enough to tell; fewer may have come while the client was busy."""
 EARLY_SHARE = 0.05

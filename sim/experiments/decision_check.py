@@ -25,10 +25,15 @@ from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.workloads.request import Request
 
 
-class RecordedStepTimes:
-    """A step-time model that repeats a log: step ``k`` lasts until step ``k + 1`` was decided."""
+class RecordedPace(SchedulerProxy):
+    """A scheduler and its step times, both at the times of a log.
 
-    def __init__(self, log: list[StepRecord]) -> None:
+    Step ``k`` lasts until step ``k + 1`` was decided. Timers fire when the engine's fired: a real
+    timer is always a bit late.
+    """
+
+    def __init__(self, scheduler: Scheduler, log: list[StepRecord]) -> None:
+        super().__init__(scheduler)
         self._log = log
         self._gaps_s = list(gaps_s(log))
         self._next = 0
@@ -38,21 +43,10 @@ class RecordedStepTimes:
         this, self._next = self._next, self._next + 1
         return np.array([self._gaps_s[min(this, len(self._gaps_s) - 1)]])
 
-    def next_decision_s(self) -> float | None:
-        """Return when the next step of the log was decided; None after the last."""
-        return self._log[self._next].now_s if self._next < len(self._log) else None
-
-
-class RecordedTimers(SchedulerProxy):
-    """A scheduler whose timers fire when the engine's fired: a real timer is always a bit late."""
-
-    def __init__(self, scheduler: Scheduler, times: RecordedStepTimes) -> None:
-        super().__init__(scheduler)
-        self._times = times
-
     def wake_s(self) -> float | None:
-        """Return the recorded time of the next decision if the scheduler has set a timer."""
-        return None if self._inner.wake_s() is None else self._times.next_decision_s()
+        """Return when the next step of the log was decided, if the scheduler has set a timer."""
+        is_over = self._next == len(self._log)
+        return None if is_over or self._inner.wake_s() is None else self._log[self._next].now_s
 
 
 class RecordedDrafts:
@@ -110,16 +104,15 @@ def check_decisions(
     ``arrivals`` and ``log`` come from a step log that starts and ends with an idle engine; every
     request must have generated as many tokens as declared.
     """
-    times = RecordedStepTimes(log)
-    scheduler = RecordedTimers(build_scheduler(config), times)
+    paced = RecordedPace(build_scheduler(config), log)
     requests = [
         Request(s.request_id, s.arrival_s, s.prompt_tokens, s.max_tokens, samples=s.samples)
         for s in arrivals
     ]
     run = simulate(
         requests,
-        scheduler,
-        times,
+        paced,
+        paced,
         keep_records=True,
         keys=_RecordedKeys(arrivals),
         verifier=RecordedDrafts(log),

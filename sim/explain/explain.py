@@ -34,6 +34,7 @@ from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.sim.step_times.step_time import FloatArray, StepTime, shape_for
 from servetwin.workloads.errors import ProfileError, ServetwinError
 from servetwin.workloads.plugins import names_a_file
+from servetwin.workloads.program.package import shipped_json
 
 
 class Stalls:
@@ -81,18 +82,8 @@ _LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "grouped": "paged", "contiguo
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "replica")
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
 """The parts of a request's time, in order; they sum to its E2E latency."""
-_NO_MODEL = (
-    "the step-time model of this run is not known: stalls are estimated from the neighbouring "
-    "steps without prefill"
-)
-_NO_STALLS = (
-    "the step-time model of this run is not known, and no step ran without prefill: stalls are "
-    "counted as decode"
-)
-_OUTSIDE = (
-    "this run keeps no steps of its server: queue, prefill, stalls and preemptions "
-    "cannot be separated within first_token and streaming"
-)
+_NOTES: dict[str, str] = shipped_json("sim/explain/notes.json")
+"""What is not known of a request, and what is said instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,11 +251,11 @@ class Explainer:
 
     def _notes(self, row: int, spans: list[Span]) -> tuple[str, ...]:
         if self._outside:
-            return (_OUTSIDE, *_longest_gap(self._run.requests.iloc[row]))
+            return (_NOTES["outside"], *_longest_gap(self._run.requests.iloc[row]))
         replica = int(self.spans.stages.replicas[row, 1])
         if self._models[replica] is not None or not self._saw_prompts(row, spans):
             return ()
-        return (_NO_MODEL if self._stalls[replica].known else _NO_STALLS,)
+        return (_NOTES["no model" if self._stalls[replica].known else "no stalls"],)
 
 
 def servers_of(run: Run) -> Sequence[ServerModel]:

@@ -12,9 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from servetwin.workloads.statistics.statistics import (
-    COARSER,
     DISPERSION_WINDOWS_S,
-    LRU_SHARES,
     FloatArray,
     session_samples,
     statistics,
@@ -22,7 +20,6 @@ from servetwin.workloads.statistics.statistics import (
 from servetwin.workloads.trace import Trace
 
 Measure = Literal["KS", "ratio", "difference"]
-_PrefixCheck = tuple[str, tuple[str, ...], float]
 
 RESAMPLED_KS, FITTED_KS, SESSION_KS = 0.05, 0.10, 0.10
 BURSTY_CV = 3.0
@@ -120,24 +117,22 @@ def _prefixes(
 ) -> Iterator[Check]:
     if ours is None or theirs is None:
         return
-    for label, keys, limit in _PREFIX_CHECKS:
-        yield _difference(label, _at(ours, keys), _at(theirs, keys), limit, note)
+    for (cache, mine, limit), (_, other, _) in zip(_caches(ours), _caches(theirs), strict=True):
+        for unit in ("block", "token"):
+            label, name = f"hits per {unit}, {cache}", f"hit_per_{unit}"
+            yield _difference(label, mine[name], other[name], limit, note)
+    for label, name in _REUSE.items():
+        yield _difference(label, ours[name], theirs[name], 0.05, note)
 
 
-_CACHES: list[_PrefixCheck] = [
-    ("ideal", (), 0.01),
-    *((f"ideal {factor}x", ("coarser", f"{factor}x"), 0.03) for factor in COARSER),
-    *((f"LRU {share:.0%}", ("lru", f"{share:.0%}"), 0.03) for share in LRU_SHARES),
-]
-_PREFIX_CHECKS: list[_PrefixCheck] = [
-    *(
-        (f"hits per {unit}, {cache}", (*keys, f"hit_per_{unit}"), limit)
-        for cache, keys, limit in _CACHES
-        for unit in ("block", "token")
-    ),
-    ("blocks ever reused", ("reused_blocks",), 0.05),
-    ("reuse by top 1 % of blocks", ("top_1%_reuse",), 0.05),
-]
+def _caches(figures: dict[str, Any]) -> Iterator[tuple[str, dict[str, float], float]]:
+    """Yield the name of each cache, its hits, and how far those may differ."""
+    yield "ideal", figures, 0.01
+    yield from ((f"ideal {factor}", hits, 0.03) for factor, hits in figures["coarser"].items())
+    yield from ((f"LRU {share}", hits, 0.03) for share, hits in figures["lru"].items())
+
+
+_REUSE = {"blocks ever reused": "reused_blocks", "reuse by top 1 % of blocks": "top_1%_reuse"}
 
 
 def _sessions(trace: Trace, reference: Trace) -> Iterator[Check]:
@@ -180,10 +175,3 @@ def _block_note(trace: Trace, reference: Trace) -> str:
     both = (trace, reference)
     ours, theirs = ({r.block_tokens for r in one if r.prefix_block_ids} for one in both)
     return "" if ours == theirs else "block sizes differ"
-
-
-def _at(figures: dict[str, Any], keys: tuple[str, ...]) -> float | None:
-    value: Any = figures
-    for key in keys:
-        value = value and value[key]
-    return value if value is None else float(value)
