@@ -8,7 +8,7 @@ worst, and the first one to be the best (vLLM, SOSP 2023, section 4.4 and figure
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Refusal
 from servetwin.policies.schedulers.continuous import ContinuousBatching
-from servetwin.policies.schedulers.forking import Forking
+from servetwin.policies.schedulers.forking import share
 from servetwin.policies.sequence import Sequence, Siblings
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -60,7 +60,7 @@ class BeamSearch(ContinuousBatching):
         self.memory.release(worst)
         child = best.fork(1, worst.arrival_number)
         child.base_generated_tokens = best.generated_tokens
-        Forking(self.admitting_memory, self.decodes, self.intake).share(best, child)
+        share(self, best, child)
 
     def has_slot(self) -> bool:
         """Return whether every beam of the next in line finds a slot."""

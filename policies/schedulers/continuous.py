@@ -130,10 +130,10 @@ class ContinuousBatching(SchedulerBase):
                 seq.base_generated_tokens += batch.prompt_token - seq.missing_tokens
                 self.prompts.remove(seq)
                 if seq.begins_samples:
-                    from servetwin.policies.schedulers.forking import Forking
+                    from servetwin.policies.schedulers.forking import begin_samples
 
                     slots = self.max_seqs - decodes.size - len(self.prompts) - 1
-                    ended += Forking(self.admitting_memory, decodes, self.intake).begin(seq, slots)
+                    ended += begin_samples(self, seq, slots)
                 if seq.finished:
                     ended.append(seq)
                 else:
