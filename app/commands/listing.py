@@ -120,7 +120,7 @@ def _chosen(known: list[str], wanted: Iterable[str] | None) -> list[str]:
 
 
 def _model_row(name: str, model: Any, device: str | None) -> dict[str, Any]:
-    from servetwin.sim.step_times.tables.kernel_support import backends_with_tables, kernel_support
+    from servetwin.sim.step_times.tables.kernel_library import backends_with_tables, kernel_support
 
     devices = [device] if device else sorted({d for one in kernel_support().values() for d in one})
     tables = {d: found for d in devices if (found := backends_with_tables(name, d))}
@@ -143,7 +143,7 @@ def _model_line(row: dict[str, Any]) -> str:
 
 
 def _device_row(device: Any, model: str | None) -> dict[str, Any]:
-    from servetwin.sim.step_times.tables.kernel_support import backends_with_tables, kernel_support
+    from servetwin.sim.step_times.tables.kernel_library import backends_with_tables, kernel_support
 
     if model is not None:
         tables = backends_with_tables(model, device.name)

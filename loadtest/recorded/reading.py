@@ -1,5 +1,7 @@
 """Reading a recorded run in any known format, with errors that name the place in the file.
 
+Any table with measured times, by a mapping of its columns or as these are recognised.
+
 The prompts of a recorded run whose stamps and workload are in separate files.
 
 LLMServingSim's bench writes ``requests.jsonl`` without prompts, and beside it ``meta.json`` with
@@ -12,15 +14,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from servetwin.loadtest.recorded import mapped
 from servetwin.loadtest.recorded.formats import FORMATS
 from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import open_text
 from servetwin.workloads.readers import table
+from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import RowError
+from servetwin.workloads.rows import BadRows, RowError, Rows
+from servetwin.workloads.tables.reading import read_table
+from servetwin.workloads.tables.requests import requests_of
+from servetwin.workloads.tables.table import TableRow
 
 
 def with_dataset(path: Path, recording: Recording) -> Recording:
@@ -73,6 +78,42 @@ def _joined(
     return replace(one, prefix_block_ids=ids, block_tokens=prompt.block_tokens if ids else None)
 
 
+_NO_STAMPS = "no stamps of single tokens"
+_WANTED = "ttft_s, e2e_s (or _ms), first_token or last_token"
+
+
+def read_mapped(path: Path, columns: Mapping[str, str] | None) -> Recording:
+    """Read a request of each row of a table, by its columns or as these are recognised.
+
+    Raises ``TraceError``, also where no time is measured.
+    """
+    with open_text(path) as lines:
+        rows = Rows(path, lines, BadRows(0), columns=columns)
+        read = read_table(rows, columns)
+    if not any(row.is_measured for row in read.rows):
+        raise TraceError(f"{path}: no request has a measured time; map one of {_WANTED}")
+    pairs = zip(read.rows, requests_of(rows.source, read.rows), strict=True)
+    notes = (*read.notes[:1], *((ESTIMATED,) if read.estimates else ()), _NO_STAMPS)
+    return Recording("mapped columns", [_recorded(*pair) for pair in pairs], notes)
+
+
+def _recorded(row: TableRow, request: Request) -> RecordedRequest:
+    start_s = request.arrival_s
+    return RecordedRequest(
+        request.request_id,
+        request.prompt_tokens,
+        request.output_tokens,
+        start_s,
+        None if row.ttft_s is None else start_s + row.ttft_s,
+        None if row.e2e_s is None else start_s + row.e2e_s,
+        queue_s=row.queue_s,
+        cached_tokens=row.counts.get("cached_tokens"),
+        prefix_block_ids=request.prefix_block_ids,
+        block_tokens=request.block_tokens,
+        error=row.failure,
+    )
+
+
 _KNOWN = (
     "vLLM's and SGLang's bench results, AIPerf's profile_export.jsonl, GuideLLM's and "
     "inference-perf's reports, stamps of the engine, OpenTelemetry spans; for any other CSV or "
@@ -91,7 +132,7 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
     place and the field of what is wrong.
     """
     if columns is not None:
-        return _checked(path, mapped.read(path, columns))
+        return _checked(path, read_mapped(path, columns))
     with open_text(path) as file:
         text = file.read(_HEAD_CHARACTERS)
         is_json = text.lstrip()[:1] in ("{", "[")
@@ -102,7 +143,7 @@ def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Reco
             raise TraceError(f"{path}: empty; a recorded run has at least one request")
         if not is_json and not table.recognises(text.lstrip().partition("\n")[0]):
             raise TraceError(f"{path}: no recorded run is in it; known are {_KNOWN}")
-        return _checked(path, _read(path, records_of(text)) if is_json else mapped.read(path, None))
+        return _checked(path, _read(path, records_of(text)) if is_json else read_mapped(path, None))
     except RowError as error:
         raise TraceError(f"{path}: {error}") from None
 
@@ -131,5 +172,5 @@ def _read(path: Path, records: list[Record]) -> Recording:
         if known.recognises(records[0].fields):
             return with_dataset(path, known.read(records))
     if table.recognises(json.dumps(records[0].fields)):
-        return mapped.read(path, None)
+        return read_mapped(path, None)
     raise TraceError(f"{path}: no known format of a recorded run; known are {_KNOWN}")

@@ -22,7 +22,7 @@ from servetwin.sim.catalogue.hub_names import find_name, hub_models
 from servetwin.sim.catalogue.links import known_machines
 from servetwin.sim.experiments.fleet import devices_of
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
-from servetwin.sim.step_times.tables.kernel_support import backends_with_tables
+from servetwin.sim.step_times.tables.kernel_library import backends_with_tables
 from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.plugins import names_a_file, split_settings
 

@@ -10,7 +10,7 @@ from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.jobs.job import Job, start_job, watch_job
 from servetwin.app.dashboard.scenario.uploads import unpacked_file, uploads
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
-from servetwin.loadtest.recorded.mapped import read
+from servetwin.loadtest.recorded.reading import read_mapped
 from servetwin.loadtest.recorded.recorded_run import as_recorded_run
 from servetwin.workloads.tables.mapping import MEASURED, parse_mapping, quantity_of
 
@@ -41,7 +41,7 @@ def fit_server(table: MeasuredTable) -> FittedServer:
     from servetwin.app.calibration.recorded import calibrate_recorded
 
     with unpacked_file(table.name, table.content) as path:
-        recorded = as_recorded_run(read(path, parse_mapping(table.columns)), table.name)
+        recorded = as_recorded_run(read_mapped(path, parse_mapping(table.columns)), table.name)
     policies = table.scenario.build(recorded.trace).policies
     calibration = calibrate_recorded(recorded, policies, seed=table.scenario.seed)
     profile = calibration.profile(
