@@ -67,38 +67,7 @@ def ended_requests(ended: "list[Sequence]") -> "list[Sequence]":
     return requests
 
 
-class Progress:
-    """How far a sequence has come in a server: its counters, and its places in orders."""
-
-    __slots__ = (
-        "admission_number", "arrival_number", "base_computed_tokens", "base_generated_tokens",
-        "cached_tokens", "ended_samples", "joined_step", "lockstep", "preemptions", "siblings",
-        "stopped",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.base_computed_tokens = 0
-        self.base_generated_tokens = 0
-        """Both counters as they were when it joined its lockstep group; the truth outside one."""
-        self.lockstep: DecodeGroup | None = None
-        self.joined_step = 0
-        self.cached_tokens = 0
-        """Prompt tokens found in the prefix cache at the first admission."""
-        self.preemptions = 0
-        self.stopped = False
-        """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
-        self.arrival_number = 0
-        """Place in the scheduler's order of arrival."""
-        self.admission_number = 0
-        """Place in the scheduler's order of the last admissions."""
-        self.siblings: Siblings | None = None
-        """The answers to its prompt, where there are several."""
-        self.ended_samples: tuple[int, ...] = ()
-        """The other samples that end with their first token, as an engine says before they begin.
-        """
-
-
-class Sequence(Progress):
+class Sequence:
     """One request as a policy sees it: what it asks, and its state. It never holds the true length.
 
     ``computed_tokens`` (positions whose keys and values are in KV memory) catches up with
@@ -120,9 +89,11 @@ class Sequence(Progress):
     """
 
     __slots__ = (
-        "arrival_s", "block_keys", "blocks", "deadline_s", "estimated_tokens", "held",
-        "key_blocks", "max_tokens", "names_answer", "number", "output_id", "priority",
-        "prompt_tokens", "region_start", "request_id", "samples", "tenant",
+        "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
+        "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
+        "ended_samples", "estimated_tokens", "held", "joined_step", "key_blocks", "lockstep",
+        "max_tokens", "names_answer", "number", "output_id", "preemptions", "priority",
+        "prompt_tokens", "region_start", "request_id", "samples", "siblings", "stopped", "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -131,7 +102,6 @@ class Sequence(Progress):
         tenant: str | None = None, estimated_tokens: int | None = None, deadline_s: float = inf,
         key_blocks: int = 1, names_answer: bool = False,
     ) -> None:  # fmt: skip
-        super().__init__()
         self.request_id = self.output_id = request_id
         self.arrival_s = arrival_s
         self.prompt_tokens = prompt_tokens
@@ -148,6 +118,25 @@ class Sequence(Progress):
         self.held = Held()
         self.blocks: list[int] = []
         self.region_start = -1
+        self.base_computed_tokens = 0
+        self.base_generated_tokens = 0
+        """Both counters as they were when it joined its lockstep group; the truth outside one."""
+        self.lockstep: DecodeGroup | None = None
+        self.joined_step = 0
+        self.cached_tokens = 0
+        """Prompt tokens found in the prefix cache at the first admission."""
+        self.preemptions = 0
+        self.stopped = False
+        """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
+        self.arrival_number = 0
+        """Place in the scheduler's order of arrival."""
+        self.admission_number = 0
+        """Place in the scheduler's order of the last admissions."""
+        self.siblings: Siblings | None = None
+        """The answers to its prompt, where there are several."""
+        self.ended_samples: tuple[int, ...] = ()
+        """The other samples that end with their first token, as an engine says before they begin.
+        """
 
     def __repr__(self) -> str:
         return (
