@@ -44,18 +44,17 @@ class _Quantity:
     example: str
 
 
-_QUANTITIES = {
-    name: (of.pop("metrics"), _Quantity(**of))
-    for name, of in shipped_json("loadtest/report/quantities.json").items()
-}
+_QUANTITIES = [
+    (of.pop("metrics"), _Quantity(**of)) for of in shipped_json("loadtest/report/quantities.json")
+]
 _FIGURES: Mapping[str, str] = {
-    metric: name for metrics, _ in _QUANTITIES.values() for metric, name in metrics.items()
+    metric: name for metrics, _ in _QUANTITIES for metric, name in metrics.items()
 }
 """The figure of a summary by metric."""
 _TIMES = ("ttft", "tpot", "itl", "e2e")
 METRICS: Mapping[str, _Quantity] = {
     metric + statistic: quantity
-    for metrics, quantity in _QUANTITIES.values()
+    for metrics, quantity in _QUANTITIES
     for metric in metrics
     for statistic in (("", *_STATISTICS) if metric in _TIMES else ("",))
 }

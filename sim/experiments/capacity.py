@@ -81,9 +81,13 @@ class SLOTarget:
 
     def excess_of(self, margins: FloatArray) -> float:
         """Return the excess of requests with these largest latencies over limits."""
-        needed = ceil(self.attainment * len(margins) - 1e-9)
-        nearest = np.partition(margins, needed - 1)[needed - 1]
+        nearest = self.reached_by(margins)
         return log(nearest) if nearest > 0 else -inf
+
+    def reached_by(self, values: FloatArray) -> float:
+        """Return the least of the values that the share ``attainment`` of them does not pass."""
+        needed = ceil(self.attainment * len(values) - 1e-9)
+        return float(np.partition(values, needed - 1)[needed - 1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,13 +262,12 @@ def _require_enough(requests: int, target: SLOTarget, source: str) -> None:
 def _latencies_s(run: Run, target: SLOTarget) -> dict[str, float]:
     """Return the latency that the attainment of a target has, by name, where it has a limit."""
     rows = run.requests
-    needed = ceil(target.attainment * len(rows) - 1e-9)
     is_answered = rows["status"].to_numpy() == "finished"
     latencies_s = {}
     for name in LATENCIES:
         if getattr(target.slo, name) is not None:
             values = np.where(is_answered, np.nan_to_num(rows[name].to_numpy(float)), inf)
-            latencies_s[name] = float(np.partition(values, needed - 1)[needed - 1])
+            latencies_s[name] = target.reached_by(values)
     return latencies_s
 
 

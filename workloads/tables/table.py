@@ -237,9 +237,9 @@ class RowParser:
         texts = {
             q: cell for q, n in self._texts.items() if not is_missing(cell := cells.get(n, ""))
         }
+        counts = {q: self._count(q, cells, failure is None) for q in self._counts}
         if failure is not None:
-            return TableRow(line, arrival_ns, self._known_counts(cells), texts, failure)
-        counts = {q: self._count(q, cells) for q in self._counts}
+            return TableRow(line, arrival_ns, counts, texts, failure)
         says_nothing = "output_tokens" not in counts and "answer" not in texts
         if says_nothing or counts.get("output_tokens") == 0:
             return TableRow(line, arrival_ns, counts, texts, NO_OUTPUT)
@@ -269,20 +269,14 @@ class RowParser:
             raise RowError(name, reason, cell)
         return None if worked else cell
 
-    def _count(self, quantity: str, cells: Cells) -> int | None:
+    def _count(self, quantity: str, cells: Cells, answered: bool) -> int | None:
+        """Return a count; a request without an answer may lack any."""
         name = self._counts[quantity]
         cell = cells.get(name, "")
-        if quantity not in ("prompt_tokens", "output_tokens") and is_missing(cell):
+        is_needed = answered and quantity in ("prompt_tokens", "output_tokens")
+        if not is_needed and is_missing(cell):
             return None
-        return cell_count(name, cell, 1 if quantity == "prompt_tokens" else 0)
-
-    def _known_counts(self, cells: Cells) -> dict[str, int | None]:
-        """Return what a failed request has of its counts."""
-        counts: dict[str, int | None] = {}
-        for quantity, name in self._counts.items():
-            cell = cells.get(name, "")
-            counts[quantity] = None if is_missing(cell) else cell_count(name, cell, 0)
-        return counts
+        return cell_count(name, cell, 1 if is_needed and quantity == "prompt_tokens" else 0)
 
     def _duration_s(self, quantity: str, cells: Cells) -> float | None:
         if quantity not in self._durations:
