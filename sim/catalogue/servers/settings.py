@@ -107,14 +107,8 @@ def _dashed(name: str) -> str:
 Backend = Literal["vllm", "sglang", "trtllm"]
 
 _DEFAULTS: dict[str, dict[str, Any]] = shipped_json("sim/catalogue/servers/defaults.json")
-_COUNTS = (
-    "max_seqs", "token_budget", "max_model_len", "block_tokens", "kv_tokens", "long_prefill_tokens",
-    "queued_tokens_limit",
-)  # fmt: skip
-_ORDERS = {"fcfs": "fcfs", "priority": "priority", "lpm": "longest-prefix"}
-_KV = {"auto": "", "bf16": "bf16", "bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}
-_KV |= dict.fromkeys(("fp8_e4m3", "fp8_e5m2", "fp8_inc"), "fp8")
-_MULTIPLES = {"": 1, "k": 1000, "K": 1024, "m": 10**6, "M": 2**20}
+_VALUES: dict[str, Any] = shipped_json("sim/catalogue/servers/values.json")
+"""Which roles are counts, and what stands for an order, a format of keys and values, a multiple."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +229,7 @@ def layout_roles(backend: Backend, layout: Layout) -> dict[str, int | None]:
 
 def _policies(given: Given) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for name in _COUNTS:
+    for name in _VALUES["counts"]:
         if name in given and given[name][1] not in ("auto", "-1"):
             settings[name] = _count(*given[name])
     if "kv_blocks" in given and "kv_tokens" not in settings:
@@ -250,16 +244,16 @@ def _policies(given: Given) -> dict[str, Any]:
         settings["prefix_cache"] = is_off(given["no_prefix_cache"][1])
     if "queue_order" in given:
         flag, order = given["queue_order"]
-        if order not in _ORDERS:
-            raise _unknown(flag, order, _ORDERS)
-        settings["queue_order"] = _ORDERS[order]
+        if order not in _VALUES["orders"]:
+            raise _unknown(flag, order, _VALUES["orders"])
+        settings["queue_order"] = _VALUES["orders"][order]
     return settings
 
 
 def _formats(flags: Flags, given: Given) -> dict[str, str]:
     """Return the formats by part; where a flag says none, the checkpoint's apply."""
     formats: dict[str, str] = {}
-    for role, known in (("weights", flags.weights), ("kv", _KV)):
+    for role, known in (("weights", flags.weights), ("kv", _VALUES["kv"])):
         if role not in given:
             continue
         flag, value = given[role]
@@ -274,7 +268,7 @@ def _formats(flags: Flags, given: Given) -> dict[str, str]:
 def _count(flag: str, text: str) -> int:
     """Return a whole number: ``8192``, ``8k`` (8,000), ``8K`` (8,192)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmM]?)", text)
-    number = float(match[1]) * _MULTIPLES[match[2]] if match else 0.0
+    number = float(match[1]) * _VALUES["multiples"][match[2]] if match else 0.0
     if number < 1 or number != int(number):
         raise PolicyError(f"--server: {flag} {text}: not a whole number of at least 1")
     return int(number)

@@ -184,6 +184,13 @@ def _table(folder: Path, name: str) -> Measurements:
     return Measurements.read(path)
 
 
+def _times_s(table: Measurements) -> "pd.Series[float]":
+    """Return the times of a table; raise where they are not in microseconds."""
+    times_s = table.times_s("time_us", 1e-6)
+    require_unit(f"{table.path}: column 'time_us'", times_s, "us")
+    return times_s
+
+
 def _dense(table: Measurements, has_experts: bool) -> tuple[Curve, Curve]:
     """Return the times by rows (of a layer, once a step)."""
     needed = _NEEDED if has_experts else (*_NEEDED, *_FEED_FORWARD)
@@ -204,8 +211,7 @@ def _by_layer(table: Measurements, axis: str, needed: Sequence[str]) -> dict[str
         if name not in present:
             has = ", ".join(present)
             raise ProfileError(f"{table.path}: column 'layer': no rows of {name!r}; it has {has}")
-    counts, times_s = table.counts(axis, 1), table.times_s("time_us", 1e-6)
-    require_unit(f"{table.path}: column 'time_us'", times_s, "us")
+    counts, times_s = table.counts(axis, 1), _times_s(table)
     return {
         name: Curve(*points(times_s[names == name], counts[names == name]), straight=True)
         for name in present
@@ -223,8 +229,7 @@ def _attention(table: Measurements) -> AttentionGrid:
     table = _plain_decodes(table)
     rows, decodes = table.counts("prefill_chunk"), table.counts("n_decode")
     start = _starts(table, rows)
-    context, times_s = table.counts("kv_decode"), table.times_s("time_us", 1e-6)
-    require_unit(f"{table.path}: column 'time_us'", times_s, "us")
+    context, times_s = table.counts("kv_decode"), _times_s(table)
     for column, present in (("prefill_chunk", rows), ("n_decode", decodes)):
         if not (present > 0).any():
             raise ProfileError(f"{table.path}: column {column!r}: no value above 0 in any row")
@@ -262,10 +267,8 @@ def _experts(at: Path, layout: Layout) -> tuple[Surface | None, int]:
         degrees = table.counts("ep", 1)
         ranks = layout.ep if (degrees == layout.ep).any() else int(degrees.min())
         table = table.only("ep", ranks)
-    times_s = table.times_s("time_us", 1e-6)
-    require_unit(f"{path}: column 'time_us'", times_s, "us")
     rows, reached = table.counts("tokens", 1), table.counts("activated_experts", 1)
-    return Surface(*points(times_s, rows, reached)), ranks
+    return Surface(*points(_times_s(table), rows, reached)), ranks
 
 
 def _skews(folder: Path, meta: dict[str, Any]) -> tuple[ContextSkew | None, ContextSkew | None]:
