@@ -200,6 +200,7 @@ FORMATS: dict[str, Any] = shipped_json("workloads/readers/formats.json")
 """The published formats by name: their columns, or the fields of their records by kind."""
 _KINDS: Mapping[str, Check] = {
     "integer": integer(),
+    "from -1": integer(-1),
     "count": integer(0),
     "positive": integer(1),
     "counts": counts,
