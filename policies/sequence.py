@@ -183,7 +183,10 @@ class Sequence:
     @property
     def finished(self) -> bool:
         """Whether the last token is out."""
-        return self.stopped or self.generated_tokens >= self.max_tokens
+        generated = self.base_generated_tokens
+        if self.lockstep is not None:
+            generated += self.lockstep.advanced(self)
+        return self.stopped or generated >= self.max_tokens
 
     def key_of_block(self, place: int) -> BlockKey | None:
         """Return the key of the prompt's block at ``place``; None where no key names it."""

@@ -278,6 +278,11 @@ class PagedKV(BlockPool):
         """Return the runs of blocks that a sequence may share, the last first."""
         return [] if self._index is None else list(self._index.runs(seq))
 
+    def free_tokens(self) -> int:
+        """Return the tokens that could be given out now, cached prefixes included."""
+        idle_blocks = 0 if self._index is None else self._index.idle_blocks
+        return (self._free + idle_blocks) * self.block_tokens
+
     def _available(self) -> int:
         return self._free + (self._index.idle_blocks if self._index is not None else 0)
 

@@ -42,11 +42,15 @@ class Intake:
         """Whether every length that the model allows fits the memory."""
         self._queues_samples = config.queue_samples
         self._limit = config.queue_limit
+        self.has_limit = self._limit is not None
+        """Whether sequences may be given up since too many wait."""
         self._newcomers: dict[Sequence, None] | None = None if self._limit is None else {}
         """Waiting sequences that have not run yet, the newest last; None without a limit."""
         self._has_changed = False
         """Whether the limit may have changed which sequence is next."""
         self._shed_ttft_s = config.shed_ttft_s
+        self.sheds = self._shed_ttft_s is not None
+        """Whether sequences may be given up since they waited too long."""
         self._arrivals = 0
         self._admissions = 0
 
@@ -75,7 +79,7 @@ class Intake:
     def pop(self) -> None:
         """Take the next in line out: it is admitted, or given up."""
         seq = self.queue.pop()
-        self.number(seq)
+        self._admissions = seq.admission_number = self._admissions + 1
         if self._newcomers:
             self._newcomers.pop(seq, None)
 

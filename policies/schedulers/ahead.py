@@ -98,11 +98,13 @@ class DecidedAhead(UnifiedBatching):
         """Let a sequence wait for the next decision that knows of it."""
         self._arrived.append(seq)
 
-    def end(self, ended: list[Sequence]) -> None:
+    def end(self, ended: list[Sequence]) -> list[Sequence]:
         """Let ended sequences hold what they have until the next step has run."""
+        ended = sorted(ended, key=_ADMISSION)
         self._ended += ended
         self.prompts += ended
         self.prompts.sort(key=_ADMISSION)
+        return ended
 
     def settle(self, arrived: int | None = None) -> None:
         """Release the sequences that have ended, and queue the first so many that have arrived.

@@ -56,16 +56,15 @@ class SchedulerBase:
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused."""
-        refusal = self.intake.refusal(seq) or self.overflow()
+        refusal = self.intake.refusal(seq)
+        if refusal is None and self.config.queued_tokens_limit is not None:
+            refusal = self.overflow(self.config.queued_tokens_limit)
         if refusal is None:
             self.enqueue(seq)
         return refusal
 
-    def overflow(self) -> Refusal | None:
+    def overflow(self, limit: int) -> Refusal | None:
         """Return why no request is taken in: too many tokens of prompts are not computed yet."""
-        limit = self.config.queued_tokens_limit
-        if limit is None:
-            return None
         alone, tokens = not self.config.queue_samples, 0
         for seq in [*self.waiting(), *self.prompts]:
             if not seq.generated_tokens:
@@ -145,7 +144,8 @@ class SchedulerBase:
                 return self.decodes_only
         batch = Batch((), decodes, self.one_row_prefills)
         self.decide(batch, now_s)
-        self.intake.enforce_limit()
+        if self.intake.has_limit:
+            self.intake.enforce_limit()
         return batch if decodes.size or batch.chunks else None
 
     def repeatable_steps(self, batch: Batch) -> int:

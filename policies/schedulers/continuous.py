@@ -80,7 +80,7 @@ class ContinuousBatching(SchedulerBase):
                 return
             if not self.reserve(seq, cached, left):
                 return
-            if intake.give_up_if_late(seq, now_s):
+            if intake.sheds and intake.give_up_if_late(seq, now_s):
                 memory.release(seq)
                 intake.pop()
                 continue
@@ -140,18 +140,13 @@ class ContinuousBatching(SchedulerBase):
                     decodes.join(seq)
         if not ended:
             return ended
-        ended = self.in_order_of_release(ended)
-        self.end(ended)
-        return ended_requests(ended)
+        return ended_requests(self.end(ended))
 
-    def end(self, ended: list[Sequence]) -> None:
-        """Give back what sequences held whose last token is out."""
+    def end(self, ended: list[Sequence]) -> list[Sequence]:
+        """Give back what sequences held whose last token is out; return them in that order."""
         for seq in ended:
             self.memory.release(seq)
             self.queue.served(seq)
-
-    def in_order_of_release(self, ended: list[Sequence]) -> list[Sequence]:
-        """Return the sequences that a step has ended in the order of giving their memory back."""
         return ended
 
 

@@ -156,11 +156,11 @@ class FastForward(ContinuousBatching):
                     self._chunks.extend(seq, end)
         return super().complete(batch, steps)
 
-    def end(self, ended: list[Sequence]) -> None:
+    def end(self, ended: list[Sequence]) -> list[Sequence]:
         """Give back what sequences held whose last token is out."""
         for seq in ended:
             self.running.remove(seq)
-        super().end(ended)
+        return super().end(ended)
 
     def _chunk(self, seq: Sequence, tokens: int) -> ScheduledSequence:
         start = seq.computed_tokens

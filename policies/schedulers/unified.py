@@ -280,11 +280,11 @@ class UnifiedBatching(ContinuousBatching):
             self.names_answers = self.shares_prefixes
         super().enqueue(seq)
 
-    def end(self, ended: list[Sequence]) -> None:
-        """Give back what sequences held whose last token is out."""
+    def end(self, ended: list[Sequence]) -> list[Sequence]:
+        """Give back what sequences held whose last token is out, in order of admission."""
         if self.names_answers:
             self.commit_answers(0)
-        super().end(ended)
+        return super().end(sorted(ended, key=_ADMISSION))
 
     def commit_answers(self, coming: int) -> None:
         """Let others find the blocks that decodes have filled, and will with ``coming`` tokens.
@@ -300,7 +300,3 @@ class UnifiedBatching(ContinuousBatching):
                 filled.append((tokens, seq))
         for tokens, seq in sorted(filled, key=lambda each: (-each[0], each[1].admission_number)):
             self.memory.commit(seq, tokens)
-
-    def in_order_of_release(self, ended: list[Sequence]) -> list[Sequence]:
-        """Return the sequences that a step has ended in order of admission."""
-        return sorted(ended, key=_ADMISSION)
