@@ -3,7 +3,8 @@
 A path in that file names nested keys. Of the paths of a field, the first one with a value counts.
 Stamps are seconds, unless ``per_s`` has the parts of a second that they count, or the value stands
 beside its unit (``{"value": 3, "unit": "ms"}``). A format is recognised by the keys in one of its
-``marks``. ``loadtest.recorded.nested`` takes the requests out of files that nest them.
+``marks``. ``rows`` names the function of ``loadtest.recorded.nested`` that takes the requests out
+of a file that nests them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,15 +12,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from servetwin.loadtest.recorded import nested
 from servetwin.loadtest.recorded.fields import UNITS_S, count, has, moment_s, numbers, within
-from servetwin.loadtest.recorded.nested import (
-    Rows,
-    aiperf_rows,
-    bench_serving_rows,
-    engine_rows,
-    guidellm_rows,
-    span_rows,
-)
+from servetwin.loadtest.recorded.nested import Rows
 from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording
 from servetwin.sim.records.run import Run
 from servetwin.workloads.fields import integer, integer_list
@@ -152,15 +147,8 @@ def _reason(error: Any) -> str:
     return str(kinds[0] if kinds else error)
 
 
-_ROWS = {
-    "engine_stamps": engine_rows,
-    "bench_serving": bench_serving_rows,
-    "aiperf": aiperf_rows,
-    "guidellm": guidellm_rows,
-    "otel_spans": span_rows,
-}
 FORMATS = {
-    name: Format(**described, rows=_ROWS.get(name, Rows))
+    name: Format(**{**described, "rows": getattr(nested, described.get("rows", "Rows"))})
     for name, described in shipped_json("loadtest/recorded/formats.json").items()
 }
 """In the order in which they are shown the first record of a file."""

@@ -143,12 +143,17 @@ class Scenario:
 
     def servers(self) -> list[ServerModel]:
         """Return the profile of every server, in their order."""
-        profiles, cluster = self.profiles, self.cluster
-        sizes = [cluster.replicas] * len(profiles)
-        if cluster.splits:
-            profiles = (profiles[0], profiles[-1])
-            sizes = [cluster.prefill_replicas, cluster.decode_replicas]
-        return [p for p, size in zip(profiles, sizes, strict=True) for _ in range(size)]
+        return [profile for profile, count, _ in self.pools() for _ in range(count)]
+
+    def pools(self) -> list[tuple[ServerModel, int, Role]]:
+        """Return the profile of each pool of servers, how many they are, and what they do."""
+        cluster = self.cluster
+        if not cluster.splits:
+            return [(profile, cluster.replicas, "serve") for profile in self.profiles]
+        return [
+            (self.profiles[0], cluster.prefill_replicas, "prefill"),
+            (self.profiles[-1], cluster.decode_replicas, "decode"),
+        ]
 
     def replicas(self) -> list[ServerModel]:
         """Return the profile of every replica, in the order of their numbers: of each rank."""
@@ -220,25 +225,18 @@ def _model(fit: StepTimeSource, rng: np.random.Generator | None, factor: float |
 
 def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
     cluster = scenario.cluster
-    sizes: list[tuple[int, Role]] = [(cluster.replicas, "serve")] * len(models)
-    if cluster.splits:
-        if len(models) > 2:
-            raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
-        sizes = [(cluster.prefill_replicas, "prefill"), (cluster.decode_replicas, "decode")]
+    if cluster.splits and len(models) > 2:
+        raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
     pools = []
-    for number, (count, role) in enumerate(sizes):
-        place = min(number, len(models) - 1)
-        profile, policies = scenario.profiles[place], scenario.policies
+    for number, (profile, count, role) in enumerate(scenario.pools()):
+        model, policies = models[min(number, len(models) - 1)], scenario.policies
         if policies.kv_tokens == scenario.profile.policy_config().kv_tokens:  # it has not been set
             policies = replace(policies, kv_tokens=profile.policy_config().kv_tokens)
         fit = profile.step_time(build_scheduler(policies).memory.layout)
         noise, acceptance = fit.noise_factors(), profile.acceptance
-        pools.append(
-            Pool(
-                policies, models[place], count, role, noise, acceptance=acceptance,
-                ranks=cluster.ranks,
-            )
-        )  # fmt: skip
+        ranks = cluster.ranks
+        pool = Pool(policies, model, count, role, noise, acceptance=acceptance, ranks=ranks)
+        pools.append(pool)
     return pools
 
 
