@@ -11,13 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-from servetwin.sim.catalogue.links.curves import (
-    COLLECTIVES,
-    Collective,
-    Curves,
-    MeasuredLink,
-    bus_share,
-)
+from servetwin.sim.catalogue.hardware import Collective
+from servetwin.sim.catalogue.links.curves import COLLECTIVES, Curves, MeasuredLink, bus_share
 from servetwin.workloads.errors import ShapeError, TraceError, did_you_mean
 from servetwin.workloads.files import open_text
 from servetwin.workloads.program.package import shipped_json

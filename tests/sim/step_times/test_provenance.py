@@ -113,7 +113,7 @@ def test_the_time_of_each_origin_is_counted_and_what_lies_beyond_its_range() -> 
     steps = frame(
         decodes(4, 10, end_s=3.0), decodes(5, 10, replica=1), decodes(5, 10, replica=2, end_s=4.0)
     )
-    others = Calibration("others", LARGEST, "measured by others")
+    others = Calibration("others", LARGEST, origin="measured by others")
     rests = run_provenance(steps, [SMALL, others, Source()])
     assert rests.origins == pytest.approx(
         {"measured here": 3 / 8, "measured by others": 1 / 8, "computed from data sheets": 4 / 8}
