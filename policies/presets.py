@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from servetwin.workloads.errors import PolicyError, did_you_mean
+from servetwin.workloads.errors import PolicyError, require_name
 from servetwin.workloads.program.package import shipped_json
 
 
@@ -37,7 +37,5 @@ def find_preset(name: str) -> Preset:
 
     Raises ``PolicyError`` with the nearest known name.
     """
-    if name in PRESETS:
-        return PRESETS[name]
-    hint = did_you_mean(name, sorted(PRESETS))
-    raise PolicyError(f"preset: unknown preset {name!r}; {hint}")
+    require_name(name, sorted(PRESETS), "preset: unknown preset", PolicyError)
+    return PRESETS[name]
