@@ -21,6 +21,8 @@ DURATIONS = ("ttft", "e2e", "queue")
 COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "prefix_tokens")
 TEXTS = ("prompt", "answer", "request_id", "session_id", "parent_ids", "prefix_id", "status",
          "error", "model", "tenant")  # fmt: skip
+MEASURED = ("ttft", "e2e", "first_token", "last_token")
+"""Measured times, from which step times can be fitted."""
 
 NEEDED = (("arrival",), ("prompt_tokens", "prompt"), ("output_tokens", "answer"))
 """One of each: when a request came, how long its prompt is, and how long its answer."""
