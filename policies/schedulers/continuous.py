@@ -127,7 +127,7 @@ class ContinuousBatching(SchedulerBase):
         for seq, start, tokens, yields_token, _ in batch.chunks:
             seq.base_computed_tokens = start + tokens
             if yields_token:
-                seq.base_generated_tokens += batch.prompt_token - seq.missing_tokens
+                seq.base_generated_tokens = start + tokens - seq.prompt_tokens + batch.prompt_token
                 self.prompts.remove(seq)
                 if seq.begins_samples:
                     from servetwin.policies.schedulers.forking import begin_samples
