@@ -7,6 +7,7 @@ of settings, ``{policies.kv}``, are filled in when they are shown: that takes im
 import gc
 import inspect
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -65,7 +66,10 @@ class Command(TyperCommand):
         """
         has_header = any(argument.startswith("--header") for argument in args)
         try:
-            return super().parse_args(ctx, _with_empty_values(args, self.params))
+            args = _with_empty_values(args, self.params)
+            if not ctx.resilient_parsing:
+                self._require_once(ctx, args)
+            return super().parse_args(ctx, args)
         except UsageError as error:
             if has_header and "extra argument" in error.message:
                 error.message = _TOO_MANY
@@ -101,6 +105,14 @@ class Command(TyperCommand):
                 *completions(words, incomplete),
                 *values(ctx, incomplete),
             ]
+
+    def _require_once(self, ctx: Any, args: list[str]) -> None:
+        """Raise ``UsageError`` for an option given again where the last value alone would count."""
+        values, _, order = self.make_parser(ctx).parse_args(args=[*args])
+        for option, count in Counter(order).items():
+            if count > 1 and not option.multiple and (not option.is_flag or option.secondary_opts):
+                parts = ", its parts separated by commas" if "=" in str(values[option.name]) else ""
+                raise UsageError(f"{option.opts[0]}: given {count} times; give it once{parts}", ctx)
 
     def _what_is_right(self, option: str) -> str:
         """Return which command has an option that this one lacks; nothing where none has."""

@@ -4,13 +4,17 @@ import signal
 
 
 def main() -> None:
-    """Run a command; Ctrl-C while it is imported ends it without a traceback."""
+    """Run a command; Ctrl-C while it is imported ends it without a traceback.
+
+    SIGTERM ends it as Ctrl-C does: what was done is kept.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from servetwin.app.cli import main as run
 
     signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     run()
 
 

@@ -11,10 +11,9 @@ from hashlib import blake2b
 from typing import Any
 
 from servetwin.workloads.readers.prompt_fields import BYTES_PER_TOKEN
-from servetwin.workloads.request import PromptContent, Request
+from servetwin.workloads.request import BLOCK_TOKENS, PromptContent, Request
 from servetwin.workloads.trace import Trace
 
-BLOCK_TOKENS = 16
 _BLOCK_BYTES = BLOCK_TOKENS * BYTES_PER_TOKEN
 _MODALITIES = ("images", "audio", "video")
 NOTE = "anonymised: texts as salted hashes of 64 bytes, which count as blocks of 16 tokens"

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 Message = Mapping[str, Any]
 """A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts."""
 PromptContent = str | tuple[Message, ...]
+BLOCK_TOKENS = 16
+"""Tokens of each id of a prompt's blocks, where a source does not say."""
 RequestStatus = Literal["ok", "failed"]
 CANCELLED_BY_TEST = "cancelled_by_test"
 """The error of a request on which a load test hung up on purpose."""

@@ -10,9 +10,10 @@ trace that is to be predicted, so that its batches are measured and not extrapol
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from servetwin.app.serving.engines import LiveEngine, started_engine
 from servetwin.engine.core.step_log import read_arrivals, read_step_log
 from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.run.client import run_load_test
+from servetwin.loadtest.run.event_loop import signals_deferred
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.step_record import StepRecord, timed_steps
@@ -40,7 +42,7 @@ from servetwin.sim.step_times.fit import StepSample, fit_line, fit_step_time, in
 from servetwin.sim.step_times.machine_speed import MachineSpeed
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.techniques.registry import Toggles
-from servetwin.workloads.errors import EngineError
+from servetwin.workloads.errors import EndedEarly, EngineError, ProfileError
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
@@ -154,11 +156,10 @@ class StepLogCalibrator:
         Raises ``EngineError`` when the engine fails a request.
         """
         self._report_progress(f"calibrating: {label}")
-        observed = Observed([], [], [])
+        self.rounds.append(Observed([], [], []))
         longest = min(self.config.max_model_len, self.config.kv_tokens)
         for burst in bursts(self.config, longest, self._rng):
-            self._run_burst(burst, observed)
-        self.rounds.append(observed)
+            self._run_burst(burst, self.rounds[-1])
 
     def _run_load(self, trace: Trace) -> None:
         """Send requests drawn from ``trace`` near its capacity, and add their steps to the round.
@@ -204,7 +205,7 @@ class StepLogCalibrator:
         run = run_load_test(self.endpoint, trace, options=AT_ONCE)
         _require_finished(run)
         steps = _settled_steps(self._step_log, before, run)
-        observed.samples.extend(step_samples(steps, len(self.rounds), self._next_burst()))
+        observed.samples.extend(step_samples(steps, len(self.rounds) - 1, self._next_burst()))
         self._observe_api(run, steps, observed)
 
     def _next_burst(self) -> int:
@@ -328,22 +329,36 @@ def calibrate_bundled(
     """Calibrate static and continuous batching over both KV layouts; one profile of all.
 
     The engine has its techniques off and on as ``toggles`` say, which may change the policies too.
-    ``rounds`` run on each server. The API latency is that of the first layout.
+    ``rounds`` run on each server. The API latency is that of the first layout. Ctrl-C ends it with
+    the layouts that have steps enough (``Profile.ended_early``); raises ``EndedEarly`` where none
+    has.
     """
-    profiles = []
-    for layout in LAYOUTS:
-        header: Mapping[str, Any] = {}
-        observed: list[Observed] = []
-        for batching in CALIBRATED_BATCHING:
+    headers: dict[str, Mapping[str, Any]] = {}
+    observed = defaultdict[str, list[Observed]](list)
+    ended_early, profiles = None, list[Profile]()
+    try:
+        for layout, batching in product(LAYOUTS, CALIBRATED_BATCHING):
             config = base.changed(batching=batching, kv=layout, prefix_cache=False)
             report_progress(f"calibrating {config.name}")
             options = replace(engine.options(config, toggles), beat=True)
             with started_engine(options) as live:
                 calibrator = StepLogCalibrator(live, engine.seed, prompt_salt=prompt_salt)
-                calibrator.identify(rounds)
-                timed = calibrator.timed_rounds()
-            header, observed = calibrator.header, observed + timed
-        profiles.append(make_profile(header, observed, name))
+                headers[layout] = calibrator.header
+                try:
+                    calibrator.identify(rounds)
+                finally:
+                    observed[layout] += calibrator.timed_rounds()
+    except KeyboardInterrupt:
+        ended_early = "interrupted"
+    with signals_deferred():
+        for layout, header in headers.items():
+            try:
+                profiles.append(make_profile(header, observed[layout], name))
+            except ProfileError:
+                if not ended_early:
+                    raise
+    if not profiles:
+        raise EndedEarly("calibration: interrupted before there were steps enough for a profile")
     profiles[0].policies["batching"] = "continuous"
     layouts = {layout: fit for profile in profiles for layout, fit in profile.layouts.items()}
-    return profiles[0].model_copy(update={"layouts": layouts})
+    return profiles[0].model_copy(update={"layouts": layouts, "ended_early": ended_early})

@@ -10,6 +10,8 @@ from servetwin.app.scenario.options.common import Json, Overwriting
 from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.load_test import LoadTestOptions
 from servetwin.app.scenario.options.trace import Columns
+from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.program.loopback import is_loopback
 
 
 @takes_options(
@@ -65,6 +67,8 @@ def record(
     from servetwin.loadtest.run.event_loop import run_fast
 
     url = server_url(upstream)
+    if url.port == port and is_loopback(url.host) and is_loopback(host):
+        raise LoadTestError(f"--upstream {url}: is where this would listen; give another --port")
 
     def say_ready(at: str) -> None:
         typer.echo(f"recording {url} at {at} (Ctrl-C stops)")

@@ -13,6 +13,7 @@ from servetwin.app.scenario.options.common import Json, Seed, TracePath
 from servetwin.app.scenario.options.groups import FieldSubset, takes_options
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.options.workload import GenerateOptions
+from servetwin.workloads.errors import TraceError
 from servetwin.workloads.trace import Trace
 
 Written = Annotated[Path, Argument(help="Trace to write (.jsonl or .jsonl.gz).")]
@@ -128,8 +129,10 @@ def anonymise(
 
 def _write(trace: Trace, out: Path) -> None:
     from servetwin.app.reports.tables import note_lines
-    from servetwin.workloads.readers.native import write_trace
+    from servetwin.workloads.readers.native import is_trace, write_trace
 
+    if out.is_file() and not is_trace(out):
+        raise TraceError(f"{out}: is there, and is no trace of ours; name another file")
     write_trace(trace, out)
     summary = f"{out}: {len(trace):,} requests, {trace.span_s:,.1f} s, {trace.rate_per_s:.3f} /s"
     typer.echo("\n".join([summary, *note_lines(trace.notes)]))

@@ -6,7 +6,7 @@ from textwrap import wrap
 
 from servetwin.app.command import print_result
 from servetwin.app.plan.plan import Plan, PlannedDeployment, gpus_of, plan
-from servetwin.app.reports.progress import progress
+from servetwin.app.reports.progress import progress, report_progress
 from servetwin.app.reports.table import table_lines
 from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.options.simulations import PlanOptions
@@ -33,14 +33,13 @@ def print_plan(
             trace, model, limits, attainment=attainment, seed=load.seed, options=options,
             on_gpu=advance,
         )  # fmt: skip
-    written = _write(answer, options)
     record = {
         "model": model, "trace": trace.source, "requests": len(trace), "seed": load.seed,
         "rate_per_s": trace.rate_per_s, "slo": {**asdict(limits), "attainment": attainment},
         "plans": [asdict(row) for row in answer.rows], "prices": LISTED["about"],
     }  # fmt: skip
-    lines = plan_lines(answer, "" if options.price else "US$ ")
-    print_result(options.as_json, record, [*lines, *written])
+    print_result(options.as_json, record, plan_lines(answer, "" if options.price else "US$ "))
+    _write(answer, options)
 
 
 def plan_lines(answer: Plan, currency: str = "") -> list[str]:
@@ -101,7 +100,10 @@ def _start(row: PlannedDeployment) -> list[str]:
 
 
 def _require_folder(options: PlanOptions) -> None:
-    """Make the folder of the manifests; raises ``ServetwinError`` where it cannot be written."""
+    """Make the folder of the manifests, before the work begins.
+
+    Raises ``ServetwinError`` where it cannot be written, or a file is there.
+    """
     if options.out is None:
         return
     try:
@@ -109,16 +111,17 @@ def _require_folder(options: PlanOptions) -> None:
         TemporaryFile(dir=options.out).close()
     except OSError as error:
         raise ServetwinError(f"--out {options.out}: cannot be made ({error.strerror})") from error
+    for path in (options.out / f"{gpu}.yaml" for gpu in gpus_of(options)):
+        if path.exists() and not options.overwriting.overwrite:
+            raise ServetwinError(f"--out: {path}: File exists (--overwrite)")
 
 
-def _write(answer: Plan, options: PlanOptions) -> list[str]:
-    """Write a manifest for each row; raises ``ServetwinError`` where a file is there."""
+def _write(answer: Plan, options: PlanOptions) -> None:
+    """Write a manifest for each row, and say where."""
     if options.out is None:
-        return []
+        return
     rows = [row for row in answer.rows if not row.problem]
     paths = {options.out / f"{row.gpu}.yaml": row for row in rows}
     for path, row in paths.items():
-        if path.exists() and not options.overwriting.overwrite:
-            raise ServetwinError(f"--out: {path}: File exists (--overwrite)")
         write_whole(path, row.manifest)
-    return [f"manifests: {', '.join(map(str, paths))}"]
+    report_progress(f"manifests: {', '.join(map(str, paths))}")

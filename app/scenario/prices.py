@@ -6,7 +6,7 @@ from typing import Any
 
 from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.workloads.errors import PolicyError, require_name
-from servetwin.workloads.program.key_values import number_in
+from servetwin.workloads.program.key_values import key_values, number_in
 from servetwin.workloads.program.package import shipped_json
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
@@ -44,24 +44,17 @@ class Prices:
 
 def parse_prices(text: str, where: str) -> Prices:
     """Read prices, separated by commas or spaces; raises ``PolicyError`` naming the part."""
-    by_device: dict[str, float] = {}
-    others: float | None = None
-    for part in text.replace(",", " ").split():
-        name, equals, number = part.rpartition("=")
-        price = _price(part, number, where)
-        if equals and (not name or name in by_device):
-            raise PolicyError(f"{where}: {part!r}: wants each device once, such as {FORM}")
-        if not equals and others is not None:
-            raise PolicyError(f"{where}: {part!r}: one price for all is given already")
-        if equals:
-            by_device[name] = price
-        else:
-            others = price
-    return Prices(by_device, others)
+    parts = text.replace(",", " ").split()
+    alone = [part for part in parts if "=" not in part]
+    if len(alone) > 1:
+        raise PolicyError(f"{where}: {alone[1]!r}: one price for all is given already")
+    given = key_values((part for part in parts if "=" in part), where, form="DEVICE=PRICE")
+    by_device = {name: _price(number, f"{where}: {name}") for name, number in given.items()}
+    return Prices(by_device, *(_price(number, where) for number in alone))
 
 
-def _price(part: str, number: str, where: str) -> float:
+def _price(number: str, where: str) -> float:
     price = number_in(number)
     if not price >= 0:
-        raise PolicyError(f"{where}: {part!r} is no price of 0 or more; write {FORM}")
+        raise PolicyError(f"{where}: {number!r} is no price of 0 or more; write {FORM}")
     return price

@@ -109,12 +109,6 @@ def setting_docs() -> dict[str, SettingDoc]:
     return docs
 
 
-def section_docs(section: str) -> dict[str, SettingDoc]:
-    """Return the settings of a section by name; of ``""``, those at the top of the file."""
-    keys = {key: key.rpartition(".") for key in setting_docs()}
-    return {name: setting_docs()[key] for key, (where, _, name) in keys.items() if where == section}
-
-
 @cache
 def attribute_docs(of: type) -> Mapping[str, str]:
     """Return the strings below the annotated fields of a class and of its bases, by field."""

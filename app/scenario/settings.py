@@ -9,7 +9,7 @@ from servetwin.policies.presets import PRESETS, Preset, find_preset
 from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
 from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.plugins import Registry
-from servetwin.workloads.program.key_values import MOST_NUMBER, key_value
+from servetwin.workloads.program.key_values import MOST_NUMBER, key_value, key_values
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "batching": SCHEDULERS,
@@ -48,7 +48,8 @@ def parse_settings(texts: Iterable[str], where: str, *of: type[Any]) -> dict[str
     known = {
         key: kind for each in of or (PolicyConfig,) for key, kind in get_type_hints(each).items()
     }
-    return dict(_parse_setting(text, where, known) for text in texts)
+    given = key_values(texts, where)
+    return {key: _parsed(key, value, where, known) for key, value in given.items()}
 
 
 def with_settings(base: PolicyConfig, settings: Mapping[str, Any]) -> PolicyConfig:
@@ -83,8 +84,9 @@ def parse_policies(text: str, where: str = "replay compare") -> NamedPolicies:
     named = NamedPolicies({}, {}, {})
     for number, part in enumerate(text.split("+")):
         if "=" in part:
-            key, value = _parse_setting(part, where, settings)
-            (named.cluster if key in cluster_settings else named.policies)[key] = value
+            key, value = key_value(part, where)
+            of = named.cluster if key in cluster_settings else named.policies
+            of[key] = _parsed(key, value, where, settings)
         elif piece := _label_piece(part, number):
             named.policies.update(piece)
         else:
@@ -129,13 +131,12 @@ def _preset(name: str, where: str) -> Preset:
     raise PolicyError(f"{where}: unknown policies {name!r}; {hint}")
 
 
-def _parse_setting(text: str, where: str, known: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return a key of ``known`` and its value, of the type that ``known`` has for it."""
-    key, value = key_value(text, where)
+def _parsed(key: str, value: str, where: str, known: Mapping[str, Any]) -> Any:
+    """Return the value of a key of ``known``, of the type that ``known`` has for it."""
     require_name(key, known, f"{where}: unknown setting", PolicyError)
     kinds = _kinds(known[key])
     try:
-        return key, _convert(value, kinds)
+        return _convert(value, kinds)
     except ValueError:
         wanted = " or ".join(_WORDS[kind] for kind in kinds)
         raise PolicyError(f"{where}: {key}: {value!r} is not {wanted}") from None

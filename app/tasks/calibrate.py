@@ -73,13 +73,13 @@ def calibrate_live(options: CalibrationOptions) -> None:
         raise LoadTestError("--map: names the columns of a table; give it with --recorded")
     server, policy = options.server, options.policy
     server.require_live(policy, *(() if server.url else ("--technique", "--without")))
-    stopped, out = None, options.out
+    out = options.out
     with options.overwriting.claimed_output(out, "profile"):
         if endpoint := server.probe():
             calibrator = black_box(server, endpoint)
             calibrator.identify(options.rounds)
             with signals_deferred():  # what was measured is not lost in the last moment
-                profile, stopped = calibrator.profile(options.label), calibrator.stopped
+                profile = calibrator.profile(options.label)
                 profile.save(out)
             lines = [*calibrator.limits.lines(), f"profile: {out}"]
         else:
@@ -93,10 +93,10 @@ def calibrate_live(options: CalibrationOptions) -> None:
             )  # fmt: skip
             lines = [f"profile: {out}", f"next: servetwin replay TRACE --profile {out}"]
             profile.save(out)
-    text = "\n".join([*profile_lines(profile), *lines])
-    typer.echo(profile.model_dump_json(by_alias=True) if server.json else text)
-    if stopped:
-        report_progress(f"servetwin: calibration ended early: {stopped}")
+    print_result(server.json, profile.model_dump(by_alias=True), [*profile_lines(profile), *lines])
+    if profile.ended_early:
+        ended = f"servetwin: calibration ended early: {profile.ended_early}"
+        report_progress(f"{ended}; what was measured is kept, and --overwrite begins again")
         raise typer.Exit(1)
 
 

@@ -8,7 +8,7 @@ from markdown_table import table
 from pydantic_core import PydanticUndefinedType
 
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.app.scenario.setting_docs import SettingDoc, section_docs
+from servetwin.app.scenario.setting_docs import SettingDoc, setting_docs
 from servetwin.sim.catalogue.entry import FrozenModel
 
 RUN_KEYS = {
@@ -68,7 +68,9 @@ def settings_table(section: str = "") -> str:
     """Return the settings of a section: what they may be, their default, what they mean."""
     rows = [
         (f"`{name}`", _value(doc), _default(doc.default), doc.meaning)
-        for name, doc in section_docs(section).items()
+        for key, doc in setting_docs().items()
+        for where, _, name in [key.rpartition(".")]
+        if where == section
     ]
     return table(("key", "value", "default", "meaning"), rows)
 

@@ -10,12 +10,11 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from servetwin.workloads.files import cache_folder
+from servetwin.workloads.files import Drafts, cache_folder
 
 FLAGS = (
     "-O3", "-march=native", "-shared", "-fPIC",
@@ -63,13 +62,13 @@ def _compile(compiler: str, source: Path, defines: list[str], library: Path) -> 
     """Return whether ``library`` is made, in one piece: another process may make it as well."""
     try:
         library.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-            made = Path(folder) / library.name
+        with Drafts() as drafts:
+            made = str(drafts.of(library))
             for choice in CHOICES:
-                command = [compiler, *FLAGS, *choice, *defines, str(source), "-o", str(made), "-lm"]
+                command = [compiler, *FLAGS, *choice, *defines, str(source), "-o", made, "-lm"]
                 if not subprocess.run(command, capture_output=True, check=False).returncode:
-                    made.replace(library)
                     return True
+            drafts.drop()
     except OSError:
         return False
     return False

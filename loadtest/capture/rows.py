@@ -9,8 +9,9 @@ from servetwin.loadtest.capture.tunnel import Passing
 from servetwin.loadtest.stream.doubts import drop_doubted_usage
 from servetwin.loadtest.stream.token_events import TokenStream
 from servetwin.loadtest.stream.whole_answer import json_object
-from servetwin.workloads.anonymous import BLOCK_TOKENS, Anonymiser
+from servetwin.workloads.anonymous import Anonymiser
 from servetwin.workloads.readers.prompt_fields import estimated_tokens
+from servetwin.workloads.request import BLOCK_TOKENS
 
 REQUEST = ("x-request-id", "request_id")
 SESSION = (

@@ -8,6 +8,7 @@ own (``LostItems``).
 """
 
 import os
+import resource
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +56,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Call = Callable[[Shared, Item], Result]
 
+LEAST_ADDRESSES = 1 << 30
+"""Bytes of address space below which a process has no room for the threads of others."""
 _UNDER_WAY = 2
 """Items a process: the one that it computes, and the next, so that none waits for the caller."""
 
@@ -75,12 +78,13 @@ def map_on_processes(
 ) -> Iterator[tuple[int, Result]]:
     """Yield (index, ``function(shared, item)``) for every item, in the order of completion.
 
-    ``shared`` is sent once to every process. With one process, this one does the work. If the
-    caller stops iterating, the remaining items are not started. Raises ``LostItems`` after the last
-    result, with what items are ``called``, if the processes of some were killed in every try.
+    ``shared`` is sent once to every process. With one process, or little address space
+    (``ulimit -v``), this one does the work. If the caller stops iterating, the remaining items are
+    not started. Raises ``LostItems`` after the last result, with what items are ``called``, if the
+    processes of some were killed in every try.
     """
-    workers = min(processes, len(items))
-    if workers <= 1:
+    workers, room = min(processes, len(items)), resource.getrlimit(resource.RLIMIT_AS)[0]
+    if workers <= 1 or 0 <= room < LEAST_ADDRESSES:
         yield from ((place, function(shared, item)) for place, item in enumerate(items))
         return
     waiting, deaths, lost = dict(enumerate(items)), Counter[int](), list[int]()

@@ -168,7 +168,7 @@ class Profile(_StrictModel):
     ``origin`` says where the step times come from. ``policies`` is the engine's resolved
     ``PolicyConfig``; its ``kv_tokens`` is the KV memory that the engine really had. ``beat_s`` is
     how long the reference beat took on the machine at whose speed the step times are stated; None
-    where none was timed.
+    where none was timed. ``ended_early`` is why the calibration was cut off, if it was.
     """
 
     schema_: Literal["servetwin-profile/1"] = Field(alias="schema", default="servetwin-profile/1")
@@ -180,6 +180,7 @@ class Profile(_StrictModel):
     layouts: dict[KVLayout, StepTimeFit]
     api: ApiLatencyFit = ApiLatencyFit()
     beat_s: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    ended_early: str | None = None
 
     def step_time(self, layout: KVLayout) -> StepTimeFit:
         """Return the fit for a KV layout.
@@ -225,7 +226,8 @@ class Profile(_StrictModel):
         """Return name, origin, model and machine, as lines of a report."""
         machine = self.machine.get("processor") or self.machine.get("endpoint", "unknown machine")
         engine = f"{self.engine.get('model', '?')} on {machine}"
-        return [f"profile {self.name} ({self.origin}: {engine})"]
+        ended = f"; ended early: {self.ended_early}" if self.ended_early else ""
+        return [f"profile {self.name} ({self.origin}: {engine}{ended})"]
 
     @property
     def acceptance(self) -> None:

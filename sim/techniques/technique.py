@@ -17,12 +17,11 @@ from servetwin.workloads.generators.arrivals import PoissonArrivals
 from servetwin.workloads.generators.generate import WorkloadSpec, generate
 from servetwin.workloads.generators.lengths import IndependentLengths, LognormalTokens
 from servetwin.workloads.program.package import shipped_json
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import BLOCK_TOKENS, Request
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate
 
 _APART_S = 1e5
-_PREFIX_BLOCK_TOKENS = 16
 _Tokens = Annotated[int, Field(ge=1, le=10_000_000)]
 _Requests = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -82,13 +81,13 @@ class Experiment:
         return LognormalTokens.from_mean(mean, self.spread, max_tokens=self.longest_tokens)
 
     def _shaped(self, request: Request) -> Request:
-        blocks = self.shared_tokens // _PREFIX_BLOCK_TOKENS
+        blocks = self.shared_tokens // BLOCK_TOKENS
         return replace(
             request,
             samples=self.samples,
             prompt_tokens=self.shared_tokens + request.prompt_tokens,
             prefix_block_ids=tuple(range(blocks)),
-            block_tokens=_PREFIX_BLOCK_TOKENS if blocks else None,
+            block_tokens=BLOCK_TOKENS if blocks else None,
         )
 
 

@@ -5,7 +5,8 @@ lines of progress, a sweep after it has kept its first point, any other one afte
 its processors. The signals are SIGKILL, SIGINT and SIGTERM. After that no file under a final name
 may be torn: JSON, YAML, Parquet, CSV and traces can be read, ``report`` either reads a run folder,
 which then says that it was cut off unless the command had ended, or refuses it in one line. A sweep
-that is run again goes on with the points that were kept, and says so. Nothing but the last lines of
+that is run again goes on with the points that were kept, and says so; a profile says whether its
+calibration was cut off. Nothing but the last lines of
 an interrupted command, and no traceback, is written; its input was right: its exit code is not 2.
 """
 
@@ -28,6 +29,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from servetwin.sim.step_times.profile import load_profile
 from tests.support.mock_process import mock_process, servetwin_process
 
 SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
@@ -42,13 +44,14 @@ COMMANDS: Mapping[str, str] = {
     "verify": "verify --trace {short} --url {url} --out {out}/verify --limit 20 --repeats 2 "
     "--max-requests 60 --utilisation 0.5",
     "calibrate": "calibrate --url {url} --out {out}/profile.json --rounds 1 --max-requests 60",
+    "calibrate-bundled": "calibrate --model tiny --out {out}/profile.json --rounds 1",
 }
 """Long commands; each writes in ``out`` alone."""
 SPANS_S: Mapping[str, float] = {
     "generate": 5, "replay": 7, "sweep": 6, "capacity": 8, "plan": 8, "loadtest": 4,
 }  # fmt: skip
 """The latest moment at which each is ended, in seconds of processor time; 1.5 start it."""
-LINES: Mapping[str, int] = {"verify": 17, "calibrate": 8}
+LINES: Mapping[str, int] = {"verify": 17, "calibrate": 8, "calibrate-bundled": 4}
 """The latest line of progress after which each is ended."""
 KEEPS: Mapping[str, str] = {"sweep": "grid.csv"}
 """The file to which a command appends what it keeps: it is ended after the first row."""
@@ -88,6 +91,14 @@ def _read(path: Path) -> None:
         list(map(json.loads, str(text).splitlines()))
     elif path.suffix == ".csv":
         pd.read_csv(path)
+
+
+def check_profile(path: Path, code: int) -> None:
+    """Raise unless a profile of a command that was ended says so, and no other does."""
+    if path.exists():
+        ended = load_profile(str(path)).ended_early
+        if bool(ended) != (code == 1):
+            raise Torn(f"code {code}, and the profile ended early: {ended}")
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
@@ -198,6 +209,7 @@ def end(command: str, number: int, when: Moment, folder: Path) -> str:
     if process.returncode in (2, 70):
         raise Torn(f"code {process.returncode}: {err[-600:]}")
     files = check_files(folder)
+    check_profile(folder / "profile.json", process.returncode)
     reports = check_reports(folder, ended)
     goes_on = check_goes_on(command, folder / when.keeps) if when.keeps else ""
     return f"code {process.returncode}, {files} files, {reports}{goes_on}"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.workloads.program.key_values import MOST_NUMBER, number_in, share_in
+from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.program.key_values import MOST_NUMBER, key_values, number_in, share_in
 
 
 @pytest.mark.parametrize(
@@ -38,3 +39,23 @@ def test_shares_are_parts_or_per_cent(text: str, share: float) -> None:
 @pytest.mark.parametrize("text", ["%", "5%%", "5 % of", "five"])
 def test_other_shares_are_none(text: str) -> None:
     assert isnan(share_in(text))
+
+
+@pytest.mark.parametrize("text", ["a=1,b=x,", ["a=1", " b = x "]])
+def test_keys_are_parts_of_a_text_or_texts(text: str | list[str]) -> None:
+    assert key_values(text, "--set") == {"a": "1", "b": "x"}
+    assert key_values(["a=1,2"], "--set") == {"a": "1,2"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a=1,a=2", "--set: a is given twice; give it once"),
+        (["a=1", "a=1"], "--set: a is given twice; give it once"),
+        ("=1", "--set: '=1' is not KEY=VALUE"),
+        (["a"], "--set: 'a' is not KEY=VALUE"),
+    ],
+)
+def test_a_key_stands_once_and_has_a_name(text: str | list[str], says: str) -> None:
+    with pytest.raises(PolicyError, match=f"^{says}$"):
+        key_values(text, "--set")

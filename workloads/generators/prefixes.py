@@ -9,7 +9,7 @@ from servetwin.workloads.block_ids import BlockIds
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import FloatArray, check_not_negative
 from servetwin.workloads.generators.lengths import IntArray
-from servetwin.workloads.request import Request, with_columns
+from servetwin.workloads.request import BLOCK_TOKENS, Request, with_columns
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -28,7 +28,7 @@ class PrefixGroups:
     groups: int
     prefix_tokens: int
     zipf: float = 1.0
-    block_tokens: int = 16
+    block_tokens: int = BLOCK_TOKENS
 
     def __post_init__(self) -> None:
         if min(self.groups, self.prefix_tokens, self.block_tokens) < 1:
@@ -74,9 +74,6 @@ def _popularity(choices: int, zipf: float) -> FloatArray:
     weights = np.arange(1, choices + 1, dtype=np.float64) ** -zipf
     popularity: FloatArray = weights / weights.sum()
     return popularity
-
-
-BLOCK_TOKENS = 16
 
 
 def with_shared_texts(trace: Trace, share: float, texts: int, seed: int) -> Trace:

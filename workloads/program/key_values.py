@@ -3,6 +3,7 @@
 And the numbers in it: what is none, or not finite, is NaN, which is in no range.
 """
 
+from collections.abc import Iterable
 from math import nan
 
 from servetwin.workloads.errors import PolicyError, ServetwinError
@@ -35,21 +36,23 @@ def key_value(
     key, equals, value = text.partition("=")
     if len(text.strip().splitlines()) > 1:
         raise error(f"{where}: {text.strip()!r} has several lines; write {form} in one")
-    if not equals:
+    if not (equals and key.strip()):
         raise error(f"{where}: {text.strip()!r} is not {form}")
     return key.strip(), value.strip()
 
 
 def key_values(
-    text: str, where: str, error: type[ServetwinError] = PolicyError, form: str = "KEY=VALUE"
+    text: str | Iterable[str],
+    where: str,
+    error: type[ServetwinError] = PolicyError,
+    form: str = "KEY=VALUE",
 ) -> dict[str, str]:
-    """Return the values by key of ``KEY=VALUE,KEY=VALUE``.
+    """Return the values by key of ``KEY=VALUE,KEY=VALUE``, or of several texts ``KEY=VALUE``.
 
     Raises as ``key_value`` does, and for a key that is given twice.
     """
-    parts = filter(None, text.split(","))
     values: dict[str, str] = {}
-    for part in parts:
+    for part in filter(None, text.split(",")) if isinstance(text, str) else text:
         key, value = key_value(part, where, error, form)
         if key in values:
             raise error(f"{where}: {key} is given twice; give it once")

@@ -12,11 +12,9 @@ from servetwin.workloads import fields as check
 from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.generators.chaining import ROOT, Chaining
 from servetwin.workloads.graphs.links import links_of, tasks, without_broken_links
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import BLOCK_TOKENS, Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import Trace
-
-BLOCK_TOKENS = 16
 
 
 class Bailian:

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.generators.chaining import ROOT, Chaining
 from servetwin.workloads.readers.prompt_fields import estimated_tokens
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import BLOCK_TOKENS, Request
 from servetwin.workloads.tables.table import TableRow
 
-BLOCK_TOKENS = 16
 _NAME = re.compile(r"[^\s,;\[\]\"']+")
 """One of the parents in a cell, which are separated by commas, semicolons or spaces."""
 

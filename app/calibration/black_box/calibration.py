@@ -231,6 +231,7 @@ class BlackBoxCalibrator:
                 chunk_s=out_s,
                 chunk_per_sequence_s=fit.chunk_per_sequence_s,
             ),
+            ended_early=self.stopped,
         )
 
     def as_counted(self, trace: Trace) -> Trace:

@@ -206,7 +206,9 @@ def find_max_seqs(sender: BurstSender, limits: IdentifiedLimits) -> None:
         outputs = _bounded(32 + size, limits)
         slower = 2 if ran else 1  # than the last batch, which was half as large
         seconds = slower * outputs * sender.itl_s(size)
-        sender.require_s(seconds, 0.25, f"{size} requests at once")
+        if seconds > 0.25 * (left_s := sender.allowance.left_s):
+            took = f"{size} requests at once would take about {seconds:.0f} s"
+            raise ProbeStopped(f"{took}; {left_s:.0f} s of the time limit are left")
         burst = [BurstRequest(8, outputs)] * size
         answers = sender.send(burst)
         ran = at_once(answers)

@@ -53,15 +53,11 @@ class Burst:
         return float(match[1]) if match else None
 
 
-SendBurst = Callable[[Sequence[Request], float], Burst]
-"""Takes requests and how long to wait for their answers (seconds)."""
-
-
 class Sender(Protocol):
     """Sends requests, each at its time, and waits for all answers."""
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
-        """Return every answer, or why there is none."""
+        """Return every answer within ``timeout_s``, or why there is none."""
 
     def in_words(self, request: Request) -> Request:
         """Return the request that the server will count as long as this one."""
@@ -253,7 +249,7 @@ class BurstSender:
 
     def __init__(
         self,
-        send: SendBurst,
+        send: Sender,
         allowance: Allowance,
         rng: np.random.Generator,
         clock: Callable[[], float] = time.perf_counter,
@@ -309,12 +305,6 @@ class BurstSender:
             )
         medians_s = [float(np.median(self._intervals[size])) for size in sizes]
         return float(np.interp(sequences, sizes, medians_s))
-
-    def require_s(self, seconds: float, share: float, what: str) -> None:
-        """Raise ``ProbeStopped`` where ``what`` would take more than ``share`` of the time left."""
-        if seconds > share * self.allowance.left_s:
-            left = f"{self.allowance.left_s:.0f} s of the time limit are left"
-            raise ProbeStopped(f"{what} would take about {seconds:.0f} s; {left}")
 
     def _named(self, requests: Sequence[BurstRequest]) -> list[Request]:
         tag = int(self.rng.integers(1 << 62))  # new names: prompts that no cache has seen

@@ -111,27 +111,14 @@ class GateOptions:
 
     PANEL: ClassVar = "Gate"
 
-    baseline: Annotated[
-        tuple[Path, ...],
-        Option(metavar="RUN", help="A run of the baseline, or a folder of several; repeatable."),
-    ] = ()
-    allow: Annotated[
-        str | None,
-        Option(
-            metavar="METRIC=SHARE,...",
-            help="How much worse a metric may be; default "
-            "throughput=3%,tpot=5%,ttft=10%,ttft.p90=10%,finished=1%.",
-        ),
-    ] = None
-
-    fail_if: Annotated[
-        tuple[str, ...],
-        Option(
-            metavar="METRIC>LIMIT",
-            help="Exit with 1 where it is so: 'failed>1%', 'ttft_p99>500ms', 'slo_attainment<99%'; "
-            "repeatable; default 'failed>10%'.",
-        ),
-    ] = ()
+    baseline: Annotated[tuple[Path, ...], Option(metavar="RUN")] = ()
+    """A run of the baseline, or a folder of several; repeatable."""
+    allow: Annotated[str | None, Option(metavar="METRIC=SHARE,...")] = None
+    """How much worse a metric may be; default
+    throughput=3%,tpot=5%,ttft=10%,ttft.p90=10%,finished=1%."""
+    fail_if: Annotated[tuple[str, ...], Option(metavar="METRIC>LIMIT")] = ()
+    """Exit with 1 where it is so: 'failed>1%', 'ttft_p99>500ms', 'slo_attainment<99%'; repeatable;
+    default 'failed>10%'."""
 
     def limits(self) -> Mapping[str, float]:
         """Return the limits by metric; raises ``LoadTestError`` where they cannot be read."""

@@ -140,15 +140,15 @@ class PrefixChoice:
     def prefixes(self) -> "PrefixGroups | None":
         """Return the prefixes of independent requests; None where they share nothing."""
         from servetwin.workloads.generators.prefixes import PrefixGroups
+        from servetwin.workloads.request import BLOCK_TOKENS
 
         if self.name != "shared-prefix":
             return None
         sizes = self.groups or DEFAULT_GROUPS, self.prefix_tokens
-        return PrefixGroups(*sizes, self.zipf, self.block_tokens or DEFAULT_BLOCK_TOKENS)
+        return PrefixGroups(*sizes, self.zipf, self.block_tokens or BLOCK_TOKENS)
 
 
 DEFAULT_GROUPS = 64
-DEFAULT_BLOCK_TOKENS = 16
 
 
 class UsualLengths(NamedTuple):

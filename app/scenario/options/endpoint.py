@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from typer import Option
 
@@ -90,17 +90,9 @@ class EndpointOptions:
             use_key_of(self.api_key_env)
         if self.header or self.header_env or self.header_file:
             use_headers(self.header, self.header_env, self.header_file)
-        return probe(
-            url,
-            model=self.model,
-            api=self.api,
-            prompt=self.prompt,
-            force_length=self.force_length,
-            dialect=self.dialect,
-            insecure=self.insecure,
-            salt=self.prompt_salt,
-            options=options or PLAIN,
-        )
+        same = ("model", "api", "prompt", "force_length", "dialect", "insecure")
+        given: dict[str, Any] = {name: getattr(self, name) for name in same}
+        return probe(url, **given, salt=self.prompt_salt, options=options or PLAIN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,9 +67,8 @@ class PolicyOptions:
         changes = dict(find_preset(self.preset).policies) if self.preset else {}
         changes.update(parse_settings(self.settings, "--set"))
         apart = ("kv_tokens", "wait_limit_ms", "preset", "settings")
-        for name in self.__slots__:
-            if name not in apart and getattr(self, name) is not None:
-                changes[name] = getattr(self, name)
+        same = (name for name in self.__slots__ if name not in apart)
+        changes |= {name: v for name in same if (v := getattr(self, name)) is not None}
         if self.kv_tokens is not None:
             changes["kv_tokens"] = parse_kv_tokens(self.kv_tokens)
         if self.wait_limit_ms is not None:
@@ -117,7 +116,7 @@ class ClusterOptions:
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
         same = ("replicas", "router", "closed_loop", "fail_fast")
-        changes = {name: getattr(self, name) for name in same if getattr(self, name) is not None}
+        changes = {name: v for name in same if (v := getattr(self, name)) is not None}
         if self.staleness_ms is not None:
             changes["staleness_s"] = self.staleness_ms / 1000
         if self.prefill_decode is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 from typer import Option
 
 from servetwin.workloads.errors import PolicyError, did_you_mean
-from servetwin.workloads.program.key_values import key_value
+from servetwin.workloads.program.key_values import key_values
 
 FORMS = "kernels|layers:DIR|operators:MLP,ATTENTION|phases:FILE|sheet"
 _FILES = {"kernels": 0, "layers": 1, "operators": 2, "phases": 1, "sheet": 0}
@@ -68,4 +68,4 @@ class TableOptions:
 
     def rows(self) -> dict[str, str]:
         """Return the values of columns that choose rows."""
-        return dict(key_value(text, "--where", form="COLUMN=VALUE") for text in self.where)
+        return key_values(self.where, "--where", form="COLUMN=VALUE")

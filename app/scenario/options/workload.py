@@ -79,12 +79,10 @@ class SessionOptions:
             if prefix.name == "agentic"
             else multi_turn(self.sessions, arrivals, output)
         )
-        limit_tokens = self.context_limit or spec.limit_tokens
-        block_tokens = prefix.block_tokens or spec.block_tokens
         spec = replace(
             spec,
-            limit_tokens=limit_tokens,
-            block_tokens=block_tokens,
+            limit_tokens=self.context_limit or spec.limit_tokens,
+            block_tokens=prefix.block_tokens or spec.block_tokens,
             sub_agents=self.sub_agents,
         )
         return generate_conversations(spec, seed)

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 MAX_SEQS = 256
 TOKEN_BUDGET = 2048
-BLOCK_TOKENS = 16
 NEVER_FULL_TOKENS = 1 << 40
 
 
@@ -117,12 +116,7 @@ def unlimited_policies(max_model_len: int = PolicyConfig().max_model_len) -> Pol
 
 def base_policies(max_model_len: int) -> PolicyConfig:
     """Return continuous batching on paged memory of a size that is still open."""
-    return PolicyConfig(
-        max_model_len=max_model_len,
-        max_seqs=MAX_SEQS,
-        token_budget=TOKEN_BUDGET,
-        block_tokens=BLOCK_TOKENS,
-    )
+    return PolicyConfig(max_model_len=max_model_len, max_seqs=MAX_SEQS, token_budget=TOKEN_BUDGET)
 
 
 def memory_settings(deployment: Deployment, config: PolicyConfig) -> PolicyConfig:

@@ -75,6 +75,16 @@ def test_convert_skips_bad_rows_when_told(tmp_path: Path) -> None:
     assert read_trace(out).requests == read_trace(SAMPLE).requests
 
 
+@pytest.mark.parametrize("command", ["convert", "anonymise"])
+def test_what_is_no_trace_is_not_written_over(command: str, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine\n")
+    assert "is no trace of ours; name another file" in refused("workload", command, SAMPLE, notes)
+    assert notes.read_text() == "mine\n"
+    for _ in range(2):
+        run(command, SAMPLE, tmp_path / "made.jsonl")
+
+
 def test_stats_as_json() -> None:
     trace = read_trace(SAMPLE)
     printed = json.loads(run("stats", SAMPLE, "--json"))

@@ -42,8 +42,14 @@ def test_the_cheapest_comes_first_with_its_command(tmp_path: Path) -> None:
             "Deployment", "Service",
         ]  # fmt: skip
     again = servetwin(*ASKED, "--gpu", "h100", "--gpu", "l40s", "--out", tmp_path / "plan")
-    assert again.code == 2
+    assert (again.code, again.err.count("\n")) == (2, 1), "it is known before the work begins"
     assert "(--overwrite)" in again.err
+    files[0].unlink()
+    files[0].mkdir()
+    done = servetwin(*ASKED, "--gpu", "h100", "--out", tmp_path / "plan", "--overwrite")
+    assert (done.code, "vllm serve" in done.out) == (2, True), "the plan is not lost"
+    files[0].rmdir()
+    files[0].write_text("")
     below_a_file = servetwin(*ASKED, "--out", files[0] / "plan")
     assert (below_a_file.code, below_a_file.err.count("\n")) == (2, 1)
     assert "cannot be made (Not a directory)" in below_a_file.err

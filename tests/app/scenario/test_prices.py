@@ -21,12 +21,12 @@ def test_prices_are_by_device_or_one_for_all_others() -> None:
     ("text", "message"),
     [
         ("cheap", "--price: 'cheap' is no price of 0 or more; write 2.5, or DEVICE=2.5"),
-        ("h100=", "'h100=' is no price"),
+        ("h100=", "--price: h100: '' is no price"),
         ("-1", "'-1' is no price"),
-        ("h100=nan", "'h100=nan'"),
+        ("h100=nan", "--price: h100: 'nan' is no price"),
         ("inf", "'inf' is no price"),
-        ("=3", "'=3': wants each device once"),
-        ("h100=3,h100=4", "'h100=4': wants each device once"),
+        ("=3", "'=3' is not DEVICE=PRICE"),
+        ("h100=3,h100=4", "h100 is given twice; give it once"),
         ("2 3", "'3': one price for all is given already"),
     ],
 )

@@ -1,5 +1,6 @@
 """A C file is compiled once, and the engine runs where nothing compiles it."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -65,6 +66,28 @@ def test_what_does_not_compile_is_left(source: Path, text: str) -> None:
     source.write_text(text)
     assert load_compiled(source, {}) is None
     assert kept() == []
+
+
+def test_nothing_is_left_of_a_compilation_that_was_ended(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a signal at once; by the next compilation where the process was killed."""
+
+    def ended(command: list[str], **options: object) -> None:
+        Path(command[command.index("-o") + 1]).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", ended)
+        with pytest.raises(KeyboardInterrupt):
+            load_compiled(source, {"NUMBER": 1})
+    assert kept() == []
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    half = cache_folder() / f".number.so.{dead.pid}.{os.uname().nodename}.draft"
+    half.write_bytes(b"half")
+    assert load_compiled(source, {"NUMBER": 1}) is not None
+    assert len(kept()) == 1
 
 
 @pytest.mark.parametrize("name", ["no-such-compiler", "false"])

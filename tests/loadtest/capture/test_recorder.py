@@ -19,6 +19,7 @@ from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.trace import Trace
+from tests.support.command import refused
 from tests.support.raw_server import CHUNKED, OK, Caller, Handler, raw_server, run, says
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -296,3 +297,11 @@ def test_a_full_disk_ends_the_recording_and_not_the_tunnel(tmp_path: Path) -> No
 def test_a_place_that_cannot_be_written_is_said_at_the_start() -> None:
     with pytest.raises(TraceError, match="/dev/full: cannot be written: No space left on device"):
         Recorder(Path("/dev/full"))
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]"])
+def test_it_does_not_pass_requests_on_to_itself(host: str, tmp_path: Path) -> None:
+    out = tmp_path / "t.jsonl"
+    at = ("--upstream", f"http://{host}:8123", "--port", 8123)
+    assert "is where this would listen; give another --port" in refused("record", *at, "--out", out)
+    assert not out.exists()

@@ -1,6 +1,7 @@
 """Items computed in parallel, on processes and on a real Ray cluster, some of which are killed."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -135,6 +136,19 @@ def test_items_without_memory_are_named_after_all_others(capfd: pytest.CaptureFi
     assert {ITEMS[place] for place in caught.value.places} == {5, 8}
     assert len(found) == len(ITEMS) - 2
     assert "Error" not in capfd.readouterr().err  # Objects of earlier tests may warn there.
+
+
+def process_of(shared: int, item: int) -> int:
+    return os.getpid()
+
+
+def test_without_room_for_their_threads_there_are_no_processes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for room, alone in ((512 << 20, True), (resource.RLIM_INFINITY, False)):
+        monkeypatch.setattr(resource, "getrlimit", lambda which, room=room: (room, -1))
+        found = dict(on_processes(process_of, 0)).values()
+        assert (set(found) == {os.getpid()}) is alone
 
 
 def test_an_error_of_the_function_is_raised_as_it_was(mapped: Mapped) -> None:

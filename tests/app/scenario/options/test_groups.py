@@ -88,10 +88,10 @@ def test_an_option_is_declared_once() -> None:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_an_option_of_a_setting_has_the_help_of_the_setting(section: str) -> None:
-    from servetwin.app.scenario.setting_docs import section_docs
+    from servetwin.app.scenario.setting_docs import setting_docs
 
     for field in fields(SECTIONS[section]):
-        if field.name in section_docs(section):
+        if f"{section}.{field.name}" in setting_docs():
             (declared,) = (e for e in get_args(field.type) if isinstance(e, OptionInfo))
             assert f"{{{section}.{field.name}}}" in str(declared.help)
 
