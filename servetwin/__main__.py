@@ -2,6 +2,8 @@
 
 import signal
 
+from servetwin.address_space import guard_imports
+
 
 def main() -> None:
     """Run a command; Ctrl-C while it is imported ends it without a traceback.
@@ -11,6 +13,7 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    guard_imports()
     from servetwin.app.cli import main as run
 
     signal.signal(signal.SIGINT, handler)

@@ -5,7 +5,7 @@ import gc
 import signal
 import time
 from array import array
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Event
@@ -99,9 +99,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Call ``stop`` on the first SIGINT or SIGTERM; the second has its usual effect."""
     loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
 
     def once() -> None:
-        _remove_handlers(loop)
+        _remove_handlers(loop, before)
         stop()
 
     # Signals can be handled in the main thread only, and not on every platform.
@@ -111,13 +112,15 @@ def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        _remove_handlers(loop)
+        _remove_handlers(loop, before)
 
 
-def _remove_handlers(loop: asyncio.AbstractEventLoop) -> None:
-    for number in _SIGNALS:
+def _remove_handlers(loop: asyncio.AbstractEventLoop, before: Mapping[int, Any]) -> None:
+    """Bring back the handlers from before; the loop itself leaves SIGTERM without one."""
+    for number, handler in before.items():
         with suppress(NotImplementedError, RuntimeError, ValueError):
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -53,11 +53,15 @@ class Burst:
         return float(match[1]) if match else None
 
 
+SendBurst = Callable[[Sequence[Request], float], Burst]
+"""Takes requests and how long to wait for their answers (seconds)."""
+
+
 class Sender(Protocol):
     """Sends requests, each at its time, and waits for all answers."""
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
-        """Return every answer within ``timeout_s``, or why there is none."""
+        """Return every answer, or why there is none."""
 
     def in_words(self, request: Request) -> Request:
         """Return the request that the server will count as long as this one."""
@@ -249,7 +253,7 @@ class BurstSender:
 
     def __init__(
         self,
-        send: Sender,
+        send: SendBurst,
         allowance: Allowance,
         rng: np.random.Generator,
         clock: Callable[[], float] = time.perf_counter,

@@ -72,7 +72,6 @@ def test_a_wrong_setting_is_one_line(text: str, message: str) -> None:
         ({}, 256),
         ({"preset": "llama.cpp"}, 4),
         ({"preset": "llama.cpp", "settings": ("max_seqs=5",)}, 5),
-        ({"settings": ("max_seqs=5", "max_seqs=6")}, 6),
         ({"preset": "llama.cpp", "settings": ("max_seqs=5",), "max_seqs": 7}, 7),
         ({"preset": "llama.cpp", "max_seqs": 7}, 7),
     ],

@@ -1,5 +1,6 @@
 """A load test that ends early keeps what it measured, and ends soon."""
 
+import asyncio
 import gc
 import os
 import signal
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.loadtest.run.event_loop import quiet_gc, signals_deferred
+from servetwin.loadtest.run.event_loop import quiet_gc, signals_deferred, stop_signals
 from servetwin.sim.records.run import SUMMARY, Run, load_run
 from servetwin.sim.records.run_claim import CLAIM
 from servetwin.workloads.readers.native import write_trace
@@ -223,3 +224,20 @@ def test_a_signal_during_the_collection_of_garbage_is_not_lost() -> None:
     with pytest.raises(KeyboardInterrupt), quiet_gc():
         pass
     assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("_usual_signals")
+def test_the_handlers_from_before_come_back() -> None:
+    """A loop alone would leave SIGTERM to kill the process between two load tests."""
+
+    async def stopped() -> None:
+        with stop_signals(lambda: None):
+            assert signal.getsignal(signal.SIGTERM) is not signal.default_int_handler
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        asyncio.run(stopped())
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)

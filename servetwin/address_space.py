@@ -1,0 +1,44 @@
+"""Refuse an import for which little address space (``ulimit -v``) has no room.
+
+Where OpenBLAS finds no memory as it is loaded, it tries again for ever, and no signal ends it.
+"""
+
+import ctypes
+import mmap
+import os
+import resource
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+
+ROOM_MB: Mapping[str, int] = {"numpy": 120, "pandas": 230, "scipy": 80}
+"""What a package takes as it is imported, its OpenBLAS with it."""
+_M_ARENA_MAX = -8
+
+
+class RoomForImports:
+    """Finds no module; raises ``MemoryError`` before the first one of a package without room."""
+
+    def __init__(self) -> None:
+        self._left = dict(ROOM_MB)
+
+    def find_spec(self, name: str, *_: object) -> None:
+        """Called by the import of a module. Raises ``MemoryError``."""
+        package, dot, _rest = name.partition(".")
+        if (dot or package != "scipy") and (room_mb := self._left.pop(package, None)):
+            try:
+                mmap.mmap(-1, room_mb << 20).close()
+            except OSError:
+                raise MemoryError(f"no room for {package}") from None
+
+
+def guard_imports() -> None:
+    """Watch imports where the address space has a limit.
+
+    OpenBLAS starts no threads then, and those of others share a heap (glibc reserves 64 MB each).
+    """
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
+        sys.meta_path.insert(0, RoomForImports())
