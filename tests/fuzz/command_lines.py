@@ -93,7 +93,7 @@ RIGHT: Mapping[str, tuple[str, ...]] = {
     "--replications": ("0", "2"), "--think-time": ("1", "lognormal:median=2,sigma=1"),
     "--structure": ("agentic", "multi-turn", "shared-prefix"), "--sub-agents": ("1",),
     "--arrivals": ("gamma:cv=2", "ramp:to=3", "constant"), "--context-limit": ("500",),
-    "--prompt-tokens": ("9", "uniform:mean=99"), "--output-tokens": ("zipf:max=50",),
+    "--prompt-tokens": ("9", "uniform:mean=99"), "--output-tokens": ("uniform:mean=50",),
 }  # fmt: skip
 """Right values, so that options meet each other and not only the reader of each."""
 GIVEN = ("{trace}", "{agents}", "{run}", "{bench}", "{out}")
