@@ -287,6 +287,20 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     assert first != other
 
 
+def test_the_routers_of_both_pools_draw_apart() -> None:
+    """Requests of one token end where they began: that is what the first router drew."""
+    pools = [Pool(PolicyConfig(), EQUAL_STEPS, 4, role) for role in ("prefill", "decode")]
+    router, drawn = RouterConfig("random"), []
+    for output in (1, 2):
+        requests = [request(str(i), 10.0 * i, output=output) for i in range(40)]
+        run = simulate_cluster(requests, pools, router, router)
+        drawn.append(run.requests["replica"].tolist())
+    front, back = drawn
+    assert set(front) == set(range(4))
+    assert set(back) == set(range(4, 8))
+    assert [place - 4 for place in back] != front
+
+
 def test_one_more_replica_leaves_the_noise_of_the_others() -> None:
     """It is so slow, by its word, that nothing goes there."""
     requests = [request(str(i), i * 0.01, 5 + i % 7, 3 + i % 5) for i in range(60)]
