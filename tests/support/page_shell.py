@@ -108,7 +108,9 @@ class PageShell:
             warnings.catch_warnings(),
         ):
             done = servetwin(*arguments)
-        assert done.code == 0, f"{line}: exit code {done.code}: {done.err}"
+        missed = done.err.rpartition("servetwin: ")[2]
+        is_slow = done.code == 1 and missed.startswith("requests within the SLO")
+        assert done.code == 0 or is_slow, f"{line}: exit code {done.code}: {done.err}"
         return done.out + done.err
 
     def _bash(self, block: str) -> str:

@@ -19,7 +19,7 @@ def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def to_the_end(at: Any) -> Any:
-    for _ in range(300):
+    for _ in range(1000):
         at.run()
         jobs = at.session_state["jobs"]
         names = ("plan", "plan_draws", "plan_loads")
