@@ -198,7 +198,7 @@ def _samples() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="command-lines-"))
     trace = folder / "trace.jsonl"
     assert servetwin("workload", "generate", "--requests", 150, "--out", trace).code == 0
-    agents = ("--structure", "agentic", "--sessions", 6, "--sub-agents", 1)
+    agents = ("--structure", "agentic", "--sessions", 2, "--sub-agents", 1)
     done = servetwin("workload", "generate", *agents, "--out", folder / "agents.jsonl")
     assert done.code == 0, done.err
     (folder / "bench.json").write_text(vllm_bench())

@@ -246,6 +246,7 @@ def test_json_has_rates_limits_and_every_rate_that_was_tried() -> None:
         "tpot_s": 0.08,
         "e2e_s": None,
         "task_s": None,
+        "ttfo_s": None,
         "attainment": 0.9,
     }
     assert answer["devices"] == {"h100": 2}
