@@ -29,6 +29,9 @@ COMPILED = (
     "sim/core/*.py",
     "sim/step_times/piecewise.py",
     "sim/step_times/step_time.py",
+    "workloads/block_ids.py",
+    "workloads/graphs/links.py",
+    "workloads/graphs/task_graph.py",
 )
 INTERPRETED = {
     "policies/build.py": "is called once",

@@ -15,6 +15,11 @@ PURE = "SERVETWIN_PURE"
 """The environment variable that turns the compiled core off, where it is not empty."""
 SOURCES = ("policies", "sim/core", "sim/records", "sim/step_times", "workloads")
 """Folders with all that the compiled modules are made of and import."""
+_COMPILED = (
+    *("servetwin.policies.", "servetwin.sim.", "servetwin__mypyc"),
+    *("servetwin.workloads.block_ids", "servetwin.workloads.graphs."),
+)
+"""What the names of compiled modules begin with; other imports need not read the sources."""
 _SUFFIX = EXTENSION_SUFFIXES[0]
 
 
@@ -51,7 +56,7 @@ class CompiledCore:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return where a compiled module is, None of another; the first call reads the sources."""
-        if not name.startswith(("servetwin.policies.", "servetwin.sim.", "servetwin__mypyc")):
+        if not name.startswith(_COMPILED):
             return None
         if self._folder is None:
             self._folder = kept(self._root)

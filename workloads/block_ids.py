@@ -10,11 +10,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Union, overload
 
+from servetwin.workloads.native_class import IntSequence
+
 Ids = Union[tuple[int, ...], "BlockIds"]
 """Ids of blocks; a tuple where they are few, or have more than 64 bits."""
 
 
-class BlockIds(Sequence[int]):
+class BlockIds(IntSequence):
     """The first ids of a chain, each of them ``shift`` higher; equal to a tuple of them."""
 
     __slots__ = ("_length", "_shift", "chain")
@@ -72,6 +74,9 @@ class BlockIds(Sequence[int]):
 
     def __repr__(self) -> str:
         return repr(tuple(self))
+
+    def __reduce__(self) -> tuple[object, ...]:  # for pure Python, and for a compiled core
+        return BlockIds, (self.chain, self._length, self._shift)
 
     def __add__(self, more: Iterable[int]) -> "BlockIds":
         """Return these ids and more, on the same chain where it goes on with them.

@@ -55,16 +55,14 @@ class Clients:
 
     def ended(self, seq: Sequence, refusal: Refusal | None) -> None:
         """Send or cancel the followers of a request that finished, or was refused."""
-        if self._source is None:
-            return
-        request_id = self.recorder.request(seq.number).request_id
-        if not self._source.decides(request_id):
+        source, request_id = self._source, seq.request_id
+        if source is None or not source.decides(request_id):
             return
         if refusal is None:
             at_s = self.recorder.last_token_s(seq.number)
         else:
             at_s = self._sendings.soon(0) * SECONDS_PER_TICK
-        self._release(request_id, at_s, answered=refusal is None)
+        self._release(source, request_id, at_s, answered=refusal is None)
 
     def _post_root(self) -> None:
         """Post the next root only, so that a long trace is read as it is sent."""
@@ -73,10 +71,8 @@ class Clients:
             self._sendings.post(to_ticks(request.arrival_s), rank, sending)
             return
 
-    def _release(self, request_id: str, at_s: float, *, answered: bool) -> None:
-        if self._source is None:
-            return
-        for (rank, request), sent_s in self._source.ended(request_id, at_s, answered):
+    def _release(self, source: Source, request_id: str, at_s: float, *, answered: bool) -> None:
+        for (rank, request), sent_s in source.ended(request_id, at_s, answered):
             tick = self._sendings.soon(to_ticks(sent_s))
             self._sendings.post(tick, rank, _Sending(request, sent_s, is_root=False))
 
@@ -87,7 +83,7 @@ class Clients:
             self._post_root()
         if self._source and (reason := self._source.why_not_sent(request.request_id)):
             self.recorder.errors[row] = f"cancelled: {reason}"
-            self._release(request.request_id, sending.sent_s, answered=False)
+            self._release(self._source, request.request_id, sending.sent_s, answered=False)
         elif (api := self.recorder.api) is None:
             self._arrive((request, row))
         else:

@@ -92,7 +92,7 @@ class PrefillDecode:
         self.recorder.arrived(seq, replica)
 
     def _prefilled(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        request = self.recorder.request(seq.number)
+        request = self.recorder.requests[seq.number]
         if refusal is None and request.output_tokens > 1:
             self._transfer(place, request, seq.number)
             return

@@ -152,10 +152,6 @@ class Recorder:
         handover = self._paused[seq.number] = [seq.number, prefill_end_s, seq.arrival_s]
         self.handovers.append(handover)
 
-    def request(self, row: int) -> Request:
-        """Return the request of a row."""
-        return self.requests[row]
-
     def last_token_s(self, row: int) -> float:
         """Return when the client had the last token of a finished request."""
         return self._last_s[row]

@@ -29,22 +29,22 @@ def with_tasks(
     """
     if any((request.tenant or "").startswith(_USER) for request in requests):
         return frame
-    names = frame["request_id"]
+    names = frame["request_id"].tolist()
     turns = {request.request_id: request.turn for request in requests}
     parents = {request.request_id: list(request.parent_ids) for request in requests}
     sessions = {request.request_id: request.session_id or "" for request in requests}
     hits = endless_hits(requests, cached_answers=cached_answers)
     endless = dict(zip(turns, hits, strict=True))
     frame = frame.assign(
-        task=names.map(source.task_of).astype(object),
-        turn=names.map(turns).astype(float),
-        session=names.map(sessions),
-        parents=names.map(parents),
-        endless_cached_tokens=names.map(endless).fillna(0).astype(int),
+        task=pd.Series(map(source.task_of, names), frame.index, object),
+        turn=pd.Series(map(turns.get, names), frame.index, float),
+        session=frame["request_id"].map(sessions),
+        parents=frame["request_id"].map(parents),
+        endless_cached_tokens=[endless.get(name, 0) for name in names],
     )
     if isinstance(source, LaneSource):
         lanes = [source.sent[name][0].lane for name in names]
-        frame = frame.assign(warm_up=names.isin(source.warm_up), lane=lanes)
+        frame = frame.assign(warm_up=[name in source.warm_up for name in names], lane=lanes)
     numbers, _ = pd.factorize(frame["task"])
     last_s, first_s = frame["last_token_s"].groupby(numbers), frame["scheduled_s"].groupby(numbers)
     finished = (frame["status"] == "finished").groupby(numbers).transform("all")

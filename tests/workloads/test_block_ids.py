@@ -2,11 +2,13 @@
 
 import json
 import pickle
+from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,9 @@ def test_ids_behave_as_a_tuple(
     assert tuple(one) + ids == (*one, *plain)
     assert (longer == parting) is (one == other)
     assert ids != "no ids"
+    assert not isinstance(plain, BlockIds)
+    assert bisect_left(ids, True, key=lambda _: True) == 0, "C takes items by their places"
+    assert np.array(longer, int).tolist() == [*plain, *one]
     assert repr(ids) == repr(plain)
     if -len(plain) <= place < len(plain):
         assert ids[place] == plain[place]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from servetwin.workloads.graphs.links import refuse_cycles, tasks
 from servetwin.workloads.request import Request
@@ -47,8 +47,8 @@ def form_a_loop(requests: Iterable[Request]) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class _Follower(Generic[Item]):
-    item: Item
+class _Follower:
+    item: Any
     parents: tuple[str, ...]
     open: int
     ended_s: float = 0.0
@@ -80,7 +80,7 @@ class TaskGraph(Generic[Item]):
         self.waiting = 0
         """The number of followers that have no time yet."""
         self._request_of = request_of
-        self._followers: dict[str, list[_Follower[Item]]] = {}
+        self._followers: dict[str, list[_Follower]] = {}
         self._links, self._fail_fast = links, fail_fast
         self._task_names: dict[str, str] = {}
         self._unanswered: dict[str, str] = {}
@@ -117,7 +117,7 @@ class TaskGraph(Generic[Item]):
         self.waiting -= len(ready)
         return ready
 
-    def _sent_s(self, follower: _Follower[Item]) -> float:
+    def _sent_s(self, follower: _Follower) -> float:
         request = self._request_of(follower.item)
         if not follower.answered:
             names = ", ".join(map(repr, follower.parents))

@@ -78,7 +78,7 @@ def reuse_shares(requests: Sequence[Request]) -> tuple[float, float | None]:
     """Return the share of distinct blocks that occur twice or more, and the share of reuse by the
     top 1 %.
     """
-    ids = [np.array(r.prefix_block_ids) for r in requests if r.prefix_block_ids]
+    ids = [np.array([*r.prefix_block_ids]) for r in requests if r.prefix_block_ids]
     _, counts = np.unique(np.concatenate(ids), return_counts=True)
     reuses = np.sort(counts - 1)[::-1]
     top = reuses[: max(1, len(reuses) // 100)]
