@@ -87,7 +87,6 @@ def test_what_is_no_tokenizer_is_one_line(tmp_path: Path, monkeypatch: pytest.Mo
         (" a = 1 ", ("a", "1")),
         ("a=b=c", ("a", "b=c")),
         ("a=", ("a", "")),
-        ("=1", ("", "1")),
     ],
 )
 def test_the_first_equals_sign_parts_key_and_value(text: str, pair: tuple[str, str]) -> None:
