@@ -180,8 +180,10 @@ class SampledClock:
         if self._noise is not None:
             durations_s = durations_s * self._noise.factors(index, len(durations_s))
         units = np.rint(durations_s / UNIT_S)
-        exact = units.astype(np.int64 if np.add.reduce(units) < _MOST_UNITS else object)
-        self._ends = np.cumsum(exact).tolist()
+        if np.add.reduce(units) < _MOST_UNITS:
+            self._ends = np.cumsum(units.astype(np.int64)).tolist()
+        else:
+            self._ends = list(accumulate(map(int, units.tolist())))
         return self._ends[-1] << UNIT_BITS
 
     def _step_s(self, batch: Batch, totals: Totals | None) -> float:

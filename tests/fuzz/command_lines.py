@@ -49,8 +49,10 @@ COMMANDS: Mapping[str, str] = {
     "loadtest import": "loadtest import {bench} --out {out}",
 }
 """Commands that end soon by themselves."""
-NEVER = re.compile(r"ray|processes|plot|picture|debug|completion|help|duration|workers")
-"""Options that start other programs, or may well ask for hours."""
+NEVER = re.compile(
+    r"ray|processes|plot|picture|debug|completion|help|duration|workers|users|bad_rows"
+)
+"""Options that start other programs, may well ask for hours, or list one row a line."""
 NUMBERS = [
     "0", "-1", "1", "2", "3", "5", "16", "100", "2.5", "0.5", "1e400", "-0", "nan", "inf", "-inf",
     "1e-320", "9" * 40, "", " 3",
@@ -73,30 +75,7 @@ OTHERS = [
     "--percentile-metrics ttft,tpot", "--goodput ttft:500", "--backend openai-chat",
 ]  # fmt: skip
 """Options of vLLM, SGLang and GuideLLM, as from the fingers of their users."""
-RIGHT: Mapping[str, tuple[str, ...]] = {
-    "--lanes": ("2", "3:agentx", "2:idle=1,from=0,to=.5,duration=60"),
-    "--compact": ("200", "2000"), "--summary-tokens": ("20", "500"), "--limit": ("5", "60"),
-    "--start": ("1", "9"), "--end": ("20",), "--rate": ("2", "40"), "--rate-scale": ("2", "0.5"),
-    "--gpu": ("h100", "l4", "mi300x", "h100,l40s", "h200,h200"), "--model": ("mixtral-8x7b",),
-    "--layout": ("tp=2", "tp=2,pp=2", "dp=2,ep=2"), "--times": ("sheet", "kernels"),
-    "--server": ("vllm", "sglang", "vllm@0.19", "vllm serve llama-3-8b --max-num-seqs 64"),
-    "--technique": ("weight-int4", "tensor-parallel:ways=2", "speculative-decoding"),
-    "--without": ("kv-cache", "flash-attention"), "--preset": ("vllm-v1", "orca", "vllm-v0"),
-    "--batching": ("static", "chunked", "unified", "prefill-first", "beam"),
-    "--kv": ("paged", "contiguous", "grouped"), "--kv-tokens": ("9000", "200", "unlimited"),
-    "--router": ("random", "vllm-dp", "prefix-affinity"), "--replicas": ("2",),
-    "--prefill-decode": ("1 1", "0 0", "2 0"), "--max-seqs": ("4",), "--token-budget": ("64",),
-    "--set": ("queue_order=sjf", "admission=peak", "preemption=swap", "host_kv_tokens=500"),
-    "--slo": ("ttft=1s,tpot=50ms", "e2e=9s", "task=60s", "ttft=1us"), "--attainment": ("0.9",),
-    "--vary": ("kv=paged,contiguous", "replicas=1,2", "gpu=h100,l4"), "--rates": ("1,2",),
-    "--spares": ("1",), "--most-gpus": ("1", "8"), "--budget": ("5",), "--price": ("2", "h100=2,3"),
-    "--replications": ("0", "2"), "--think-time": ("1", "lognormal:median=2,sigma=1"),
-    "--structure": ("agentic", "multi-turn", "shared-prefix"), "--sub-agents": ("1",),
-    "--arrivals": ("gamma:cv=2", "ramp:to=3", "constant"), "--context-limit": ("500",),
-    "--prompt-tokens": ("9", "uniform:mean=99"), "--output-tokens": ("uniform:mean=50",),
-}  # fmt: skip
-"""Right values, so that options meet each other and not only the reader of each."""
-GIVEN = ("{trace}", "{agents}", "{run}", "{bench}", "{out}")
+GIVEN = ("{trace}", "{run}", "{bench}", "{out}")
 PLACES = ("folder", "pipe", "loop", "null", "missing", "below a file", "long")
 """What stands in the place of a file, and is none."""
 RECODED: Mapping[str, Callable[[bytes], bytes]] = {
@@ -129,16 +108,9 @@ def draw(rng: np.random.Generator) -> bytes:
     command = commands().commands[name]
     hints = inspect.signature(command.callback).parameters
     options = [option for option in command.options if not NEVER.search(option.name)]
-    if are_right := rng.random() < 0.5:
-        options = [one for one in options if one.is_flag or one.opts[0] in RIGHT]
-    for place in rng.permutation(len(options))[: rng.integers(0, 8)]:
+    for place in rng.permutation(len(options))[: rng.integers(0, 6)]:
         option = options[place]
-        if not option.multiple and rng.random() < 0.95:
-            words = _without(words, option.opts)
-        hint, wrong = hints[option.name].annotation, 0.0 if are_right else 0.5
-        words += [option.opts[0], *_value(rng, option, hint, wrong)]
-    if rng.random() < 0.4:
-        words = ["{agents}" if word == "{trace}" else word for word in words]
+        words += [option.opts[0], *_value(rng, option, hints[option.name].annotation)]
     if name in ("replay", "capacity", "workload stats") and rng.random() < 0.5:
         words.append("--json")
     if rng.random() < 0.1:
@@ -166,25 +138,16 @@ def odd_places(folder: Path) -> dict[str, str]:
     return {f"{{{name}}}": str(folder / place) for name, place in places.items()}
 
 
-def _value(rng: np.random.Generator, option: Any, hint: Any, wrong: float) -> list[str]:
-    """Return a value of an option, right or (at a chance) wrong; none for a flag."""
+def _value(rng: np.random.Generator, option: Any, hint: Any) -> list[str]:
+    """Return a value of an option, right or wrong; none for a flag."""
     takes = value_words(hint)
     if option.is_flag or not takes:
         return []
-    if (right := RIGHT.get(option.opts[0])) and rng.random() >= wrong:
-        value = str(rng.choice(right))
-        return value.split() if option.nargs > 1 else [value]
     if "|" in takes and rng.random() < 0.6:
         return [str(rng.choice(takes.split("|")))]
     is_number = "INTEGER" in takes or "NUMBER" in takes
     values = TEXTS + NUMBERS if rng.random() < 0.2 else NUMBERS if is_number else TEXTS
     return [values[rng.integers(len(values))]]
-
-
-def _without(words: list[str], names: list[str]) -> list[str]:
-    """Return a command without an option, whose value is one word."""
-    places = [place for place, word in enumerate(words) if word in names]
-    return [word for place, word in enumerate(words) if not {place, place - 1} & {*places}]
 
 
 def _broken_json(rng: np.random.Generator) -> bytes:
@@ -198,9 +161,6 @@ def _samples() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="command-lines-"))
     trace = folder / "trace.jsonl"
     assert servetwin("workload", "generate", "--requests", 150, "--out", trace).code == 0
-    agents = ("--structure", "agentic", "--sessions", 2, "--sub-agents", 1)
-    done = servetwin("workload", "generate", *agents, "--out", folder / "agents.jsonl")
-    assert done.code == 0, done.err
     (folder / "bench.json").write_text(vllm_bench())
     done = servetwin("replay", trace, *SERVER.split(), "--out", folder / "run")
     assert done.code == 0, done.err
@@ -221,7 +181,6 @@ class CommandLines:
             given = Path(folder) / "given"
             if recode := RECODED.get(broken.decode(errors="replace").removeprefix("RECODED ")):
                 name = "bench.json" if b"{bench}" in line else "trace.jsonl"
-                name = "agents.jsonl" if b"{agents}" in line else name
                 broken = recode((samples / name).read_bytes())
             given.write_bytes(broken)
             run = samples / "run"
@@ -233,7 +192,6 @@ class CommandLines:
                 (run / ("summary.json" if len(broken) % 2 else "scenario.yaml")).write_bytes(broken)
             places = {
                 "{trace}": str(given if broken else samples / "trace.jsonl"),
-                "{agents}": str(given if broken else samples / "agents.jsonl"),
                 "{bench}": str(given if broken else samples / "bench.json"),
                 "{run}": str(run), "{out}": f"{folder}/made.jsonl",
                 **odd_places(Path(folder)),

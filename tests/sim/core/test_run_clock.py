@@ -121,6 +121,17 @@ def test_a_single_step_lasts_the_same_from_its_sums_and_from_its_shape(
     assert took == shaped.begin(batch, totals, 1, 0)
 
 
+def test_a_run_of_hours_is_exact() -> None:
+    """Its units have more than 62 bits together."""
+    model = OnlySeconds(LinearStepTime.of({"constant": 2.0**14}))
+    group = Lockstep(1)
+    group.join(sequence("a", 5, 99))
+    clock = SampledClock(model, None)
+    step = SampledClock(model, None).begin(Batch((), group), None, 1, 0)
+    assert clock.begin(Batch((), group), None, 40, 0) == 40 * step
+    assert clock.boundary(39 * step) == (39, 39 * step)
+
+
 @pytest.mark.parametrize("prompt", [0, 9])
 @pytest.mark.parametrize("swapped", [0, 7])
 @pytest.mark.parametrize("drafted", [False, True])
