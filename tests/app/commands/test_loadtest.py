@@ -259,7 +259,7 @@ def test_a_prediction_for_another_load_is_refused_before_anything_is_sent(
         (["--slo", "ttft=500"], LoadTestError, "--slo 'ttft=500'"),
         (
             ["--rate", "2", "--rate-scale", "2"],
-            TraceError,
+            LoadTestError,
             "--rate and --rate-scale exclude",
         ),
         (["--model", "gpt"], LoadTestError, "--model gpt: not served"),
