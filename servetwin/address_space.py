@@ -3,13 +3,17 @@
 Where OpenBLAS finds no memory as it is loaded, it tries again for ever, and no signal ends it.
 """
 
-import ctypes
 import mmap
 import os
-import resource
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
+
+try:
+    import resource
+except ModuleNotFoundError:  # not on Windows
+    resource = None  # type: ignore[assignment]
 
 ROOM_MB: Mapping[str, int] = {"numpy": 120, "pandas": 230, "scipy": 80}
 """What a package takes as it is imported, its OpenBLAS with it."""
@@ -32,12 +36,20 @@ class RoomForImports:
                 raise MemoryError(f"no room for {package}") from None
 
 
+def most_addresses() -> float:
+    """Return the bytes of address space that this process may have; inf without a limit."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0] if resource else -1
+    return inf if limit < 0 else limit
+
+
 def guard_imports() -> None:
     """Watch imports where the address space has a limit.
 
     OpenBLAS starts no threads then, and those of others share a heap (glibc reserves 64 MB each).
     """
-    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+    if most_addresses() < inf:
+        import ctypes
+
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with suppress(AttributeError, OSError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)

@@ -8,7 +8,6 @@ own (``LostItems``).
 """
 
 import os
-import resource
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any, TypeVar
 
+from servetwin.address_space import most_addresses
 from servetwin.workloads.errors import ServetwinError
 
 TRIES = 3
@@ -83,8 +83,8 @@ def map_on_processes(
     not started. Raises ``LostItems`` after the last result, with what items are ``called``, if the
     processes of some were killed in every try.
     """
-    workers, room = min(processes, len(items)), resource.getrlimit(resource.RLIMIT_AS)[0]
-    if workers <= 1 or 0 <= room < LEAST_ADDRESSES:
+    workers = min(processes, len(items))
+    if workers <= 1 or most_addresses() < LEAST_ADDRESSES:
         yield from ((place, function(shared, item)) for place, item in enumerate(items))
         return
     waiting, deaths, lost = dict(enumerate(items)), Counter[int](), list[int]()
