@@ -107,15 +107,18 @@ class Outside:
         for _ in range(self._rng.choice((1, 1, 3))):
             places = [*_places(value)]
             if not places:
-                return self._rng.choice(ODD)
+                return self._odd()
             inside, key = self._rng.choice(places)
             if self._rng.random() < 0.8:
-                inside[key] = self._rng.choice(ODD)
+                inside[key] = self._odd()
             elif isinstance(inside, dict):
                 inside[self._rng.choice((str(key) + "s", "kind", "🙂"))] = inside.pop(key)
             else:
-                inside.append(self._rng.choice(ODD))
+                inside.append(self._odd())
         return value
+
+    def _odd(self) -> Any:
+        return copy.deepcopy(self._rng.choice(ODD))  # A later change must not reach the next file.
 
     def _written(self, name: str, data: bytes) -> Path:
         path = self.folder / name
