@@ -1,9 +1,9 @@
 """A soak of the engine's server: ``python -m tests.benchmarks.soak``.
 
-Serves one batching x memory x prefix after the other, sends mixed requests with bursts and two
+Serves one batching x memory x prefix after the other, sends mixed requests with bursts and three
 kills of the core, and checks that every request was answered or refused with a reason, that no KV
 memory is held afterwards, that memory does not grow after the warm-up, and that no 5xx but 503
-came.
+came. Prints how long ``/health`` took beside that load.
 
 The most resident memory of the last part of a load is compared with that of the part before, and so
 is the least.
@@ -29,7 +29,14 @@ import numpy as np
 import typer
 
 from servetwin.engine.core.step_log import read_step_log
-from tests.benchmarks.soak_clients import Ending, IdleConnections, Target, ask_longest, one_client
+from tests.benchmarks.soak_clients import (
+    Ending,
+    IdleConnections,
+    Target,
+    ask_longest,
+    exchange,
+    one_client,
+)
 
 SERVERS = [
     ("static", "contiguous", False), ("continuous", "contiguous", False),
@@ -46,9 +53,9 @@ WARM_UP_BURSTS = 3
 WARM_UP, LAST_PART = 0.4, 0.7
 """Shares of a server's requests: the memory from the first to the second is compared with that of
 the rest."""
-SAMPLE_EVERY_S = 0.5
+SAMPLE_EVERY_S, HEALTH_EVERY_S = 0.5, 0.05
 MOST_GROWTH = 0.05
-KILLED = (1, 4)
+KILLED = (1, 3, 4)
 """The servers whose core is killed, half way."""
 SMALL_CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "32", "LRU_CACHE_CAPACITY": "32"}
 """Torch keeps a kernel for each of the last 1,024 shapes, and takes hours to have met so many; with
@@ -65,6 +72,7 @@ class Soak:
     wrong: list[str] = field(default_factory=list)
     sent_share: float = 0.0
     """Of the requests, without the bursts."""
+    health_ms: list[float] = field(default_factory=list)
     samples_mib: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """By process id: the share sent, and the resident memory at that time."""
 
@@ -98,6 +106,7 @@ class Soak:
         async with IdleConnections(target, IDLE_CONNECTIONS), asyncio.TaskGroup() as running:
             await self.warm_up(np.random.default_rng(seed + 1), target)
             running.create_task(self.watch_memory())
+            running.create_task(self.watch_health(target))
             begin_s = time.monotonic()
             for number, rng in enumerate(rngs):
                 running.create_task(self.send(rng, target, places))
@@ -117,6 +126,15 @@ class Soak:
                 for pid, now_mib in (await asyncio.to_thread(self.resident_mib)).items():
                     self.samples_mib.setdefault(pid, []).append((self.sent_share, now_mib))
             await asyncio.sleep(SAMPLE_EVERY_S)
+
+    async def watch_health(self, target: Target) -> None:
+        """Time ``/health``, each on a connection of its own, with what this process waits for."""
+        request = b"GET /health HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n"
+        while self.sent_share < 1:
+            begin_s = time.perf_counter()
+            await exchange(target, request)
+            self.health_ms.append((time.perf_counter() - begin_s) * 1e3)
+            await asyncio.sleep(HEALTH_EVERY_S)
 
     async def warm_up(self, rng: np.random.Generator, target: Target) -> None:
         """Let every part of the server take the most memory that it may need."""
@@ -157,6 +175,8 @@ class Soak:
             .split("} ")[1].startswith("0.0\n")
             for name in ("kv_cache_usage_perc", "num_requests_running", "num_requests_waiting")
         ))  # fmt: skip
+        median, tail = np.percentile(self.health_ms, (50, 99))
+        typer.echo(f"  /health: median {median:.1f} ms, p99 {tail:.1f} ms of {len(self.health_ms)}")
         for pid, samples in self.samples_mib.items():
             part = "HTTP" if pid == self.pid else "core"
             before = [mib for share, mib in samples if WARM_UP <= share < LAST_PART]

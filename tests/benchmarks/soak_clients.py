@@ -76,7 +76,9 @@ def _is_whole(head: bytes) -> bool:
     length = fields.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]
     if length:
         return len(content) == int(length)
-    return content.endswith(b"0\r\n\r\n") and (b"[DONE]" in content or b'"error":' in content)
+    said_its_end = b"[DONE]" in content or b'"error":' in content
+    streamed = b"text/event-stream" in fields.lower()
+    return content.endswith(b"0\r\n\r\n") and (said_its_end or not streamed)
 
 
 async def exchange(target: Target, sent: bytes, at_once: int = 1 << 16) -> bytes:
