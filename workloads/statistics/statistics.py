@@ -8,10 +8,10 @@ How the blocks of a trace's prompts come back: caches of any size, coarser block
 All of it relies on chained ids: requests with an id in common have all ids before it in common.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, takewhile
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,9 @@ from servetwin.workloads.block_ids import Prefixes
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
 
 def lru_hits(requests: Sequence[Request], shares: Sequence[float]) -> list[tuple[float, float]]:
     """Return (block, token) hit rates of an LRU cache per capacity, a share of the distinct blocks.
@@ -28,26 +31,69 @@ def lru_hits(requests: Sequence[Request], shares: Sequence[float]) -> list[tuple
     A request looks up its leading run of cached blocks, then all its blocks become the most recent,
     its head more so than its tail.
     """
-    distinct = len(set(chain.from_iterable(request.prefix_block_ids for request in requests)))
-    blocks = sum(len(request.prefix_block_ids) for request in requests)
-    tokens = sum(request.prompt_tokens for request in requests)
-    hits = [_lru_hits(requests, int(share * distinct)) for share in shares]
-    return [(hit_blocks / blocks, hit_tokens / tokens) for hit_blocks, hit_tokens in hits]
+    prompts, counts = _numbered(requests)
+    blocks, tokens = len(counts), sum(request.prompt_tokens for request in requests)
+    caches = [_RecentBlocks(int(share * blocks)) for share in shares]
+    last_user = np.full(blocks, -1)
+    for number, (request, ids) in enumerate(zip(requests, prompts, strict=True)):
+        users = last_user[ids]
+        ends = np.flatnonzero(np.diff(users, append=-2)) + 1
+        runs = [(int(users[end - 1]), int(end)) for end in ends if users[end - 1] >= 0]
+        for cache in caches:
+            hits = cache.use(runs, len(ids))
+            cache.hit_blocks += hits
+            cache.hit_tokens += min(hits * (request.block_tokens or 0), request.prompt_tokens)
+        last_user[ids] = number
+    used = int(counts.sum())
+    return [(cache.hit_blocks / used, cache.hit_tokens / tokens) for cache in caches]
 
 
-def _lru_hits(requests: Iterable[Request], capacity: int) -> tuple[int, int]:
-    cached: OrderedDict[int, None] = OrderedDict()
-    hit_blocks = hit_tokens = 0
-    for request in requests:
-        hits = len(list(takewhile(cached.__contains__, request.prefix_block_ids)))
-        hit_blocks += hits
-        hit_tokens += min(hits * (request.block_tokens or 0), request.prompt_tokens)
-        for block in reversed(request.prefix_block_ids):
-            cached[block] = None
-            cached.move_to_end(block)
-        while len(cached) > capacity:
-            cached.popitem(last=False)
-    return hit_blocks, hit_tokens
+class _RecentBlocks:
+    """An LRU cache, held as the blocks of each prompt that no later one has: few per prompt.
+
+    They are one piece of it, and the deeper ones are less recent, so they leave from its end.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.hit_blocks = self.hit_tokens = 0
+        self._free, self._oldest = capacity, 0
+        self._begins: list[int] = []
+        self._ends: list[int] = []
+
+    def use(self, runs: Iterable[tuple[int, int]], blocks: int) -> int:
+        """Look up a prompt's leading cached blocks, then make all its blocks the most recent.
+
+        ``runs`` are its known blocks: the prompt that had them last, and their end in both.
+        """
+        hits, is_whole = 0, True
+        for prompt, end in runs:
+            cached = max(0, min(end, self._ends[prompt]) - self._begins[prompt])
+            hits += cached if is_whole else 0
+            is_whole = is_whole and self._ends[prompt] >= end
+            self._begins[prompt] = end
+            self._free += cached
+        self._begins.append(0)
+        self._ends.append(blocks)
+        self._free -= blocks
+        while self._free < 0:
+            held = max(0, self._ends[self._oldest] - self._begins[self._oldest])
+            dropped = min(held, -self._free)
+            self._ends[self._oldest] -= dropped
+            self._free += dropped
+            self._oldest += dropped == held
+        return hits
+
+
+def _numbered(requests: Iterable[Request]) -> tuple[list[IntArray], IntArray]:
+    """Return the ids of each prompt as numbers from 0, and how often each number occurs."""
+    numbers: dict[int, int] = {}
+    prompts = [
+        np.array(
+            [numbers.setdefault(each, len(numbers)) for each in one.prefix_block_ids], np.int64
+        )
+        for one in requests
+    ]
+    return prompts, np.bincount(np.concatenate(prompts))
 
 
 def endless_hits(requests: Iterable[Request], *, cached_answers: bool = True) -> list[int]:
@@ -78,8 +124,7 @@ def reuse_shares(requests: Sequence[Request]) -> tuple[float, float | None]:
     """Return the share of distinct blocks that occur twice or more, and the share of reuse by the
     top 1 %.
     """
-    ids = [np.array([*r.prefix_block_ids]) for r in requests if r.prefix_block_ids]
-    _, counts = np.unique(np.concatenate(ids), return_counts=True)
+    _, counts = _numbered(requests)
     reuses = np.sort(counts - 1)[::-1]
     top = reuses[: max(1, len(reuses) // 100)]
     total = int(reuses.sum())
@@ -107,8 +152,6 @@ def why_no_hits(requests: Iterable[Request]) -> str | None:
         cached.update(request.prefix_block_ids, request.answer_block_ids)
     return "no two prompts begin alike" if cached else "no request has prefix ids"
 
-
-FloatArray = NDArray[np.float64]
 
 LOCAL_WINDOW_S = 300.0
 LOCAL_MIN_GAPS = 3

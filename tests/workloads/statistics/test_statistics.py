@@ -134,17 +134,17 @@ IDEAL = ("blocks", "unique_blocks", "hit_per_block", "hit_per_token", "full_bloc
 
 
 def test_prefix_hits_by_hand() -> None:
-    ids = [(1, 2, 3), (1, 2, 3), (1, 4, 3), ()]
+    ids = [(1, 2, 3), (1, 2, 3), (1, 4, 5), ()]
     prompts = [10, 10, 12, 8]
     trace = Trace(tuple(Request(str(i), 0.0, p, 1, ids[i], 4) for i, p in enumerate(prompts)), "x")
     prefix = statistics(trace)["prefix"]
-    assert prefix["reused_blocks"] == 3 / 4
+    assert prefix["reused_blocks"] == 3 / 5
     assert prefix["coarser"]["2x"] == {"hit_per_block": 2 / 6, "hit_per_token": 10 / 40}
     assert prefix["lru"]["50%"] == {"hit_per_block": 3 / 9, "hit_per_token": 12 / 40}
     assert {name: prefix[name] for name in IDEAL} == {
         "blocks": 9,
-        "unique_blocks": 4,
-        "hit_per_block": 4 / 9,  # the 3 after the fork is no leading hit
+        "unique_blocks": 5,
+        "hit_per_block": 4 / 9,
         "hit_per_token": (10 + 4) / 40,
         "full_block_hit_per_token": (8 + 4) / 40,
     }
