@@ -137,15 +137,18 @@ def test_the_engine_of_calibrate_and_verify(hostile: Path) -> None:
     [
         (("serve", "--model", "tiny", "--port"), "/v1/models"),
         (("dashboard", "--headless", "--port"), "/_stcore/health"),
+        (("dashboard", "--port"), "/_stcore/health"),
     ],
-    ids=["serve", "dashboard"],
+    ids=["serve", "dashboard", "dashboard in a browser"],
 )
 def test_servers(command: tuple[str, ...], health: str, hostile: Path) -> None:
+    """They ask nothing first, also of a user who has never started Streamlit."""
     pytest.importorskip("torch" if "serve" in command else "streamlit")
     port = free_port()
     server = subprocess.Popen(
         python_command("-m", "servetwin", *command, str(port)),
-        env=python_environment(),
+        env={**python_environment(), "HOME": str(hostile), "BROWSER": "true"},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
