@@ -102,9 +102,11 @@ def _add_labelled_part(
 ) -> None:
     name, colour, pattern = part
     shape = {"shape": pattern, "fillmode": "overlay", "solidity": 0.15}
+    light = sum(w * int(colour[i : i + 2], 16) for i, w in ((1, 0.3), (3, 0.59), (5, 0.11))) > 110
     figure.add_bar(
         orientation="h", y=[bar], x=[amount], name=name, text=label, textposition="inside",
         insidetextanchor="middle", textangle=0, hovertemplate=hover,
+        insidetextfont={"color": "#000000" if light else "#ffffff"},
         marker={"color": colour, "pattern": shape},
     )  # fmt: skip
 
