@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from itertools import groupby
+from itertools import groupby, pairwise
 from math import isfinite
 from pathlib import Path
 from textwrap import indent, wrap
@@ -68,6 +68,7 @@ class Command(TyperCommand):
         try:
             args = _with_empty_values(args, self.params)
             if not ctx.resilient_parsing:
+                self._require_values(ctx, args)
                 self._require_once(ctx, args)
             return super().parse_args(ctx, args)
         except UsageError as error:
@@ -105,6 +106,15 @@ class Command(TyperCommand):
                 *completions(words, incomplete),
                 *values(ctx, incomplete),
             ]
+
+    def _require_values(self, ctx: Any, args: list[str]) -> None:
+        """Raise ``UsageError`` for an option without its value, which the next one would become."""
+        options = {name: each for each in self.options for name in each.opts}
+        for argument, after in pairwise(args):
+            option = options.get(argument)
+            if option is not None and not option.is_flag and after.partition("=")[0] in options:
+                right = f"{argument} {option.metavar or 'VALUE'}"
+                raise UsageError(f"{argument}: no value before {after}; write {right}", ctx)
 
     def _require_once(self, ctx: Any, args: list[str]) -> None:
         """Raise ``UsageError`` for an option of several parts, or of opposites, given again.

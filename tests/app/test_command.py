@@ -93,6 +93,14 @@ def test_parts_and_opposites_whose_last_alone_would_count_are_given_once(
     assert says in refused(*words, *(("--profile", "base-cpu") if "--set" in words else ()))
 
 
+def test_the_option_that_follows_is_no_value() -> None:
+    assert refused("capacity", "x", "--lanes", "--slo", "task=1s") == (
+        "servetwin: --lanes: no value before --slo; write --lanes N[:agentx][,KEY=N,...]"
+    )
+    assert "--seed: no value before --json" in refused("replay", "x", "--seed", "--json")
+    assert "no value" not in refused("capacity", "x", "--replicas", "--slo", "ttft=1s")
+
+
 def test_flags_plain_values_and_repeatable_options_are_given_as_often_as_one_likes() -> None:
     for words in (
         "replay x --json --json --seed 1 --seed 2",
