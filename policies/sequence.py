@@ -84,7 +84,8 @@ class Sequence:
     repeat it.
 
     What memories note about it is in ``held``. An executor finds its positions by ``blocks``, the
-    block table in the order of positions, as far as it was needed (paged memory); or from
+    block table in the order of positions, as far as it was needed (paged memory), and by
+    ``states``, the tables of the groups of layers that keep a state (grouped memory); or from
     ``region_start`` on, its first token slot, -1 while it holds none (contiguous memory).
     """
 
@@ -93,7 +94,8 @@ class Sequence:
         "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
         "ended_samples", "estimated_tokens", "held", "joined_step", "key_blocks", "lockstep",
         "max_tokens", "names_answer", "number", "output_id", "preemptions", "priority",
-        "prompt_tokens", "region_start", "request_id", "samples", "siblings", "stopped", "tenant",
+        "prompt_tokens", "region_start", "request_id", "samples", "siblings", "states", "stopped",
+        "tenant",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +120,7 @@ class Sequence:
         self.held = Held()
         self.blocks: list[int] = []
         self.region_start = -1
+        self.states: list[list[int]] = []
         self.base_computed_tokens = 0
         self.base_generated_tokens = 0
         """Both counters as they were when it joined its lockstep group; the truth outside one."""

@@ -80,6 +80,7 @@ def targets(model: ModelConfig) -> dict[str, Target]:
     if what := (
         (model.latent and "latent attention")
         or (model.experts and "experts")
+        or (model.state_space and "layers with a state")
         or (moved and "pairs of rows that the engine moves")
     ):
         raise EngineError(f"adapters: model {model.name} has {what}, which no adapter changes here")

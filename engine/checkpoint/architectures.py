@@ -9,13 +9,20 @@ layers may have one, ``thetas`` which turn otherwise, and ``experts`` how they a
 keys in ``when`` have these values, its other entries replace those of the family.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from servetwin.engine.checkpoint.rope_parameters import KNOWN_KEYS, rope_scaling, rope_theta
-from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig, Norms
+from servetwin.engine.models.model_config import (
+    ExpertConfig,
+    LatentConfig,
+    ModelConfig,
+    Norms,
+    StateSpaceConfig,
+)
 from servetwin.workloads.errors import EngineError
 from servetwin.workloads.models.description import (
     FAMILIES,
@@ -27,6 +34,8 @@ from servetwin.workloads.models.description import (
 from servetwin.workloads.models.keys import Keys, shortened
 
 CONFIG_FILE = "config.json"
+_INFINITE = {"__float__": "Infinity"}
+"""As transformers writes it."""
 Computed = Mapping[str, Any]
 """``engine`` of a family."""
 
@@ -87,7 +96,8 @@ def _model(described: Description, computed: Computed, name: str) -> ModelConfig
         layer_thetas=thetas,
         **_changes(described.keys, computed),
     )
-    return replace(model, experts=_experts(described, computed.get("experts", {})))
+    experts = _experts(described, computed.get("experts", {}))
+    return replace(model, experts=experts, state_space=_state_space(described))
 
 
 def _basis(described: Description, computed: Computed, name: str) -> ModelConfig:
@@ -146,6 +156,8 @@ def _windows(described: Description, computed: Computed) -> list[int | None]:
     may = computed.get("windows", "none")
     narrow = may == "every" and keys.get("sliding_window") is not None
     allowed = ["sliding_attention"] if narrow else ["full_attention"]
+    if any(described.keeps_state()):
+        allowed += ["linear_attention", "mamba", "attention"]
     if may == "chosen":
         allowed.append("sliding_attention")
         if "sliding_attention" in keys.get("layer_types", ()) or keys.get("use_sliding_window"):
@@ -176,6 +188,27 @@ def _thetas(
             raise keys.wrong("no_rope_layers", f"a list of {model.layers} zeros and ones")
         return tuple(model.rope_theta if turns else None for turns in chosen)
     return ()
+
+
+def _state_space(described: Description) -> StateSpaceConfig | None:
+    """Return the layers that keep a state, and how they do; None where all attend."""
+    keys = described.keys
+    layers = tuple(layer for layer, keeps in enumerate(described.keeps_state()) if keeps)
+    if not layers:
+        return None
+    convolution = keys.flag(keys.name_of("use_conv_bias", "mamba_conv_bias"), True)
+    product = keys.flag(keys.name_of("mamba_proj_bias", "use_bias"))
+    sizes = described.state_sizes()
+    return StateSpaceConfig(layers, sizes, convolution, product, _step_limits(keys))
+
+
+def _step_limits(keys: Keys) -> tuple[float, float]:
+    """Return ``time_step_limit``, whose second number may be infinite."""
+    given = keys.get("time_step_limit", [0.0, math.inf])
+    limits = [math.inf if limit == _INFINITE else limit for limit in given]
+    if len(limits) != 2 or set(map(type, limits)) - {int, float} or not 0 <= limits[0] < limits[1]:
+        raise keys.wrong("time_step_limit", "two numbers from 0 on, the lower one first")
+    return limits[0], limits[1]
 
 
 def _experts(described: Description, chosen: Computed) -> ExpertConfig | None:

@@ -31,8 +31,12 @@ class FoundModel:
     eos_ids: tuple[int, ...] = (EOS_ID,)
 
     def policies(self) -> PolicyConfig:
-        """Return the default policies, whose contexts are no longer than the model's."""
+        """Return the default policies, whose contexts are no longer than the model's, and which
+        keep what its layers do.
+        """
         usual = PolicyConfig()
+        if self.config.state_space:
+            usual = replace(usual, kv="grouped", kv_groups=self.config.kv_groups)
         return replace(usual, max_model_len=min(usual.max_model_len, self.config.max_model_len))
 
     def tokenizer(self) -> Tokenizer:

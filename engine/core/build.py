@@ -90,7 +90,7 @@ class LargestStep:
 
 def _sequence(name: str, region_start: int, blocks: list[int], prompt_tokens: int = 1) -> Sequence:
     seq = Sequence(name, 0.0, prompt_tokens, max_tokens=2)
-    seq.region_start, seq.blocks = region_start, blocks
+    seq.region_start, seq.blocks, seq.states = region_start, blocks, [blocks[:1]]
     return seq
 
 
@@ -212,6 +212,11 @@ def _draft_model(drafts: Drafts) -> dict[str, Any]:
     if drafts.shape is not None:
         return {"draft_config": drafts.shape}
     draft = find_model(drafts.model)
+    if draft.config.state_space:
+        raise EngineError(
+            f"draft model {draft.config.name} has layers with a state, which cannot take back what "
+            "the model rejects; give another"
+        )
     return {"draft_config": draft.config, "load_draft": draft.load_weights(draft.config)}
 
 

@@ -25,6 +25,7 @@ from servetwin.engine.core.step_isolation import ExecutorLost
 from servetwin.engine.kernels.graphs import GraphBackend, GraphBuckets
 from servetwin.engine.kv.forgetting import KeptTokens
 from servetwin.engine.kv.kv_store import KVStore, store_type
+from servetwin.engine.kv.state_store import StateStep, StateStore
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import choose_device, choose_dtype, device_name, to_device
 from servetwin.engine.models.linear import MakeLinear, Products
@@ -110,6 +111,12 @@ class Runner:
         )
         self._attention = self._make_attention(kv_tokens if self._kv_cache else 1)
         self._graphs: GraphBuckets | None = None
+        self.states: StateStore | None = None
+        self._left: StateStep | None = None
+        if config.state_space:
+            self.states = StateStore(
+                config, kv_tokens, block_tokens, dtype=self._dtype, device=self._device
+            )
 
     def _attention_over(
         self, config: ModelConfig, layout: KVLayout, block_tokens: int, name: str,
@@ -179,12 +186,17 @@ class Runner:
         logits = self.logits(batch, states)
         if not batch.sampled and self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        return sampled_tokens(logits, batch.sampled, states)
+        tokens = sampled_tokens(logits, batch.sampled, states)
+        if self._left is not None:
+            self._left.commit()
+        return tokens
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
-        """Copy keys and values from block to block, all at once, before the next step."""
+        """Copy what blocks hold to others, all at once, before the next step."""
         if self._kv_cache:
             self.store.copy_blocks(copies)
+            if self.states is not None:
+                self.states.copy_blocks(copies)
 
     def _check_device(self, error: Exception) -> None:
         """Raise ``ExecutorLost`` where CUDA can run nothing after ``error``."""
@@ -212,7 +224,9 @@ class Runner:
         replayed = self._replayed(step)
         if replayed is not None:
             return replayed
-        return forward(self._model, self._attention, step)
+        if self.states is not None:
+            self._left = self.states.plan(step.entries)
+        return forward(self._model, self._attention, step, self._left)
 
     def _replayed(self, step: StepInput) -> Tensor | None:
         """Return the logits of a step that a graph takes; None for any other step."""
@@ -228,6 +242,7 @@ class Runner:
 
     def describe(self) -> dict[str, object]:
         """Return model, device, dtype and layout; every ``auto`` is resolved."""
+        kv_bytes = self.store.bytes + (self.states.bytes if self.states else 0)
         return {
             "model": self._config.name, "parameters": parameters(self._config),
             "dtype": str(self._dtype).removeprefix("torch."), "device": device_name(self._device),
@@ -236,18 +251,21 @@ class Runner:
             "weight_bytes": self._products.weight_bytes + self._model.absorbed_bytes,
             "graph_rows": self._graphs.most_rows if self._graphs else 0, "kv_cache": self._kv_cache,
             "kv_tokens": self.store.tokens if self._kv_cache else 0, "kv_format": self._formats[1],
-            "kv_bytes": self.store.bytes if self._kv_cache else 0, "layout": self.store.layout,
+            "kv_bytes": kv_bytes if self._kv_cache else 0, "layout": self.store.layout,
             "block_tokens": self.store.block_tokens,
         }  # fmt: skip
 
 
-def forward(model: Decoder, attention: AttentionBackend, step: StepInput) -> Tensor:
+def forward(
+    model: Decoder, attention: AttentionBackend, step: StepInput, states: StateStep | None = None
+) -> Tensor:
     """Return float32 logits [rows that sample, vocabulary] of a decoder with its KV memory."""
-    attend, device = attention.plan(step.entries, step.decodes), attention.store.keys.device
+    device, attends = attention.store.keys.device, bool(attention.store.layers)
+    attend = attention.plan(step.entries, step.decodes) if attends else None
     ids, positions, rows = (
         to_device(ints, device) for ints in (step.token_ids, step.positions, step.sampled_rows)
     )
-    return model.forward(ids, positions, max(step.positions) + 1, attend, rows)
+    return model.forward(ids, positions, max(step.positions) + 1, attend, rows, states)
 
 
 def sampled_tokens(

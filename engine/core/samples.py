@@ -4,7 +4,7 @@ from servetwin.engine.core.step_isolation import BlockCopies
 from servetwin.policies.batch import Batch
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.schedulers.continuous import ContinuousBatching
-from servetwin.policies.sequence import Sequence, Siblings
+from servetwin.policies.sequence import Sequence
 
 
 def forks_samples(scheduler: Scheduler) -> bool:
@@ -27,7 +27,7 @@ class Forks:
         To be called before the scheduler completes the step.
         """
         self._parents = [
-            (entry.seq, list(entry.seq.blocks))
+            (entry.seq, [list(table) for table in _tables(entry.seq)])
             for entry in batch.chunks
             if entry.yields_token and entry.seq.begins_samples
         ]
@@ -37,9 +37,7 @@ class Forks:
 
         All sources are to be read before a target is written.
         """
-        tables: dict[Siblings, list[int]] = {
-            seq.siblings: blocks for seq, blocks in self._parents if seq.siblings is not None
-        }
+        tables = {seq.siblings: held for seq, held in self._parents if seq.siblings is not None}
         if not tables:
             return []
         copies: BlockCopies = []
@@ -49,6 +47,15 @@ class Forks:
         return copies
 
 
-def _copied(blocks: list[int], child: Sequence, scheduler: Scheduler) -> BlockCopies:
+def _tables(seq: Sequence) -> list[list[int]]:
+    return [seq.blocks, *seq.states]
+
+
+def _copied(tables: list[list[int]], child: Sequence, scheduler: Scheduler) -> BlockCopies:
     scheduler.memory.table(child, child.computed_tokens)
-    return [pair for pair in zip(blocks, child.blocks, strict=False) if pair[0] != pair[1]]
+    pairs = [
+        pair
+        for held, own in zip(tables, _tables(child), strict=True)
+        for pair in zip(held, own, strict=False)
+    ]
+    return [pair for pair in pairs if pair[0] != pair[1] and min(pair) >= 0]

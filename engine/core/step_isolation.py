@@ -196,13 +196,14 @@ class StepIsolation:
         start = next(places, None)
         if start is None or not entry.tokens:
             return entry
-        start *= self._block_tokens
+        start *= 0 if entry.seq.states else self._block_tokens  # a state has no middle
         return entry._replace(start=start, tokens=entry.start + entry.tokens - start)
 
     def _blocks(self, entry: ScheduledSequence) -> list[int]:
         """Return the blocks that the entry fills (paged memory)."""
         first, end = entry.start // self._block_tokens, entry.start + entry.tokens
-        return entry.seq.blocks[first : -(-end // self._block_tokens)]
+        blocks = entry.seq.blocks[first : -(-end // self._block_tokens)]
+        return [block for block in blocks if block >= 0]
 
 
 def _parts(entry: ScheduledSequence) -> list[ScheduledSequence]:

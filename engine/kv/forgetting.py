@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.kv.kv_groups import parse_groups
+from servetwin.policies.kv.kv_groups import KVGroup, parse_groups
 from servetwin.workloads.errors import EngineError
 
 
@@ -52,9 +52,12 @@ def kept_tokens(
 ) -> KeptTokens | None:
     """Return what is kept of a sequence; None where memory keeps all.
 
-    Raises ``EngineError`` for a memory that forgets unlike the model, and for sinks
-    without one.
+    Raises ``EngineError`` for a memory that forgets unlike the model, for sinks without one, and
+    for states without blocks of theirs.
     """
+    if model.state_space:
+        _check_states(model, policies, computation)
+        return None
     if policies.kv != "grouped" or policies.kv_groups == "full":
         if model.sink_tokens:
             raise EngineError(
@@ -73,6 +76,27 @@ def kept_tokens(
     if why := cannot_forget(model, computation):
         raise EngineError(f"kv 'grouped': {why}; use kv: paged")
     return KeptTokens(total - model.sink_tokens, model.sink_tokens)
+
+
+def _check_states(model: ModelConfig, policies: PolicyConfig, computation: Computation) -> None:
+    """Raise where states have no blocks, or something is done that they cannot follow."""
+    groups = parse_groups(policies.kv_groups, policies.block_tokens, policies.prefix_cache)
+    others = [group for group in groups if group.kind not in ("state", "fixed") or group.tokens]
+    full = [KVGroup("full")] if model.stored_layers else []
+    if policies.kv != "grouped" or others != full or len(others) == len(groups):
+        raise EngineError(
+            f"kv_groups: {policies.kv_groups} with kv: {policies.kv} has no blocks for the states "
+            f"of model {model.name}; use kv: grouped with kv_groups: {model.kv_groups}"
+        )
+    whys = {
+        "drafts": (computation.drafts.widths, "what a state took in cannot be taken out again"),
+        "preemption": (policies.preemption == "swap", "states are not moved to host memory"),
+        "kv_cache": (not computation.kv_cache, "states are not computed anew in each step"),
+        "kv_memory_share": (computation.kv_memory_share, "blocks have states beside their tokens"),
+    }
+    for name, (given, why) in whys.items():
+        if given:
+            raise EngineError(f"{name}: of model {model.name}, {why}; leave it out")
 
 
 def _check_model(model: ModelConfig, total: int) -> None:

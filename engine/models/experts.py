@@ -5,7 +5,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.linear import MakeLinear
+from servetwin.engine.models.linear import MakeLinear, biased
 from servetwin.engine.models.model_config import Activation, ExpertConfig
 from servetwin.engine.models.operators import ACTIVATIONS, PLAIN, Operators, gated, limited_gate
 from servetwin.engine.models.tensor_layout import CHOICE_BIAS
@@ -37,18 +37,13 @@ class FeedForward:
             self._gated = operators.swiglu if plain else partial(gated, self._gated)
         inside = f"{prefix}{'gate_up' if has_gate else 'up'}"
         self._gate_up, self._down = (
-            make_linear(name, weights[name]) for name in (inside, f"{prefix}down")
+            biased(make_linear(name, weights[name]), weights.get(f"{name}_bias"))
+            for name in (inside, f"{prefix}down")
         )
-        self._gate_up_bias = weights.get(f"{inside}_bias")
-        self._down_bias = weights.get(f"{prefix}down_bias")
 
     def __call__(self, x: Tensor) -> Tensor:
         """Map [rows, hidden size] to the same shape."""
-        gate_up = self._gate_up(x)
-        if self._gate_up_bias is not None:
-            gate_up = gate_up + self._gate_up_bias
-        down = self._down(self._gated(gate_up))
-        return down if self._down_bias is None else down + self._down_bias
+        return self._down(self._gated(self._gate_up(x)))
 
 
 class Router:
@@ -58,13 +53,13 @@ class Router:
         self, config: ExpertConfig, weights: LayerWeights, make_linear: MakeLinear
     ) -> None:
         self._config = config
-        self._scores = make_linear("router", weights["router"])
-        self._choice_bias, self._bias = weights.get(CHOICE_BIAS), weights.get("router_bias")
+        scores = make_linear("router", weights["router"])
+        self._scores = biased(scores, weights.get("router_bias"))
+        self._choice_bias = weights.get(CHOICE_BIAS)
 
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the experts of each row and their weights, each [rows, top k]."""
-        config, logits = self._config, self._scores(x)
-        logits = (logits if self._bias is None else logits + self._bias).float()
+        config, logits = self._config, self._scores(x).float()
         scores = logits.softmax(-1) if config.scoring == "softmax" else logits.sigmoid()
         eligible = scores if self._choice_bias is None else scores + self._choice_bias
         if config.groups > 1:

@@ -64,6 +64,11 @@ def within(make_linear: MakeLinear, place: str) -> MakeLinear:
     return lambda name, weight: make_linear(f"{place}.{name}", weight)
 
 
+def biased(product: LinearMap, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    """Return what multiplies and adds the bias, if there is one."""
+    return product if bias is None else lambda x: product(x) + bias
+
+
 class Linear:
     """``x @ weight.T``, on the CPU with the weight kept in oneDNN's own blocked layout.
 

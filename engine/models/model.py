@@ -6,6 +6,7 @@
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,19 +14,21 @@ from torch import Tensor
 from servetwin.engine.attention.score_rules import ScoreRules
 from servetwin.engine.attention.step_attention import Attend
 from servetwin.engine.kernels.choose_operators import operators_for
+from servetwin.engine.kv.state_store import StateStep
 from servetwin.engine.models.experts import Experts, FeedForward
 from servetwin.engine.models.linear import MakeLinear, within
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.operators import Operators
 from servetwin.engine.models.rotary import RotaryTable
 from servetwin.engine.models.self_attention import LatentAttention, SelfAttention
+from servetwin.engine.models.state_space import StateSpace
 from servetwin.engine.models.weights import LayerWeights, Weights
 
 AddNorm = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 
 
 class Decoder:
-    """A decoder of layers, each an attention and a feed-forward network.
+    """A decoder of layers, each an attention or a state, and a feed-forward network.
 
     ``absorbed_bytes``: size of the weights that no product of ``make_linear`` has.
     ``score_rules``: how attention scores; None: as is usual.
@@ -47,6 +50,9 @@ class Decoder:
         ]
         self.absorbed_bytes = sum(layer.absorbed_bytes for layer in layers)
         self._layers = [layer for layer in layers for _ in range(config.weight_sharing)]
+        kinds = [layer.keeps_state for layer in self._layers]
+        self._places = [kinds[:index].count(kind) for index, kind in enumerate(kinds)]
+        # among the layers of its kind
         self._positions = weights.others.get("positions")
         self.score_rules = ScoreRules.of(config, [layer.sinks for layer in self._layers])
         self._head = make_linear("head", weights.head)
@@ -68,12 +74,13 @@ class Decoder:
         return shallow
 
     def forward(
-        self, token_ids: Tensor, positions: Tensor, length: int, attend: Attend, rows: Tensor
-    ) -> Tensor:
+        self, token_ids: Tensor, positions: Tensor, length: int, attend: Attend | None,
+        rows: Tensor, states: StateStep | None = None,
+    ) -> Tensor:  # fmt: skip
         """Return float32 logits [len(rows), vocabulary] after the tokens in ``rows``.
 
         ``token_ids`` and ``positions`` are [rows of the batch]; every position is below
-        ``length``.
+        ``length``. ``attend`` is that of the layers with attention, ``states`` of the others.
         """
         x = self._embedding.index_select(0, token_ids)
         if self.config.embedding_scale != 1.0:
@@ -83,7 +90,9 @@ class Decoder:
         turns = [table.at(positions, length) for table in self._tables]
         delta: Tensor | None = None
         for index, layer in enumerate(self._layers):
-            x, delta = layer(index, x, delta, *turns[self._table_of[index]], attend)
+            memory = states if layer.keeps_state else attend
+            turn = turns[self._table_of[index]]
+            x, delta = layer(self._places[index], x, delta, *turn, memory)
         if not rows.shape[0]:
             return x.new_empty((0, self.config.vocab_size), dtype=torch.float32)
         x, delta = x.index_select(0, rows), None if delta is None else delta.index_select(0, rows)
@@ -110,8 +119,9 @@ def _norm(
 
 
 class _Layer:
-    """Attention and feed-forward network, each added to the hidden state together with the norm
-    that follows: so a layer takes what the one before has still to add, and leaves its own.
+    """Attention (or a state) and feed-forward network (or none), each added to the hidden state
+    together with the norm that follows: so a layer takes what the one before has still to add, and
+    leaves its own.
     """
 
     def __init__(
@@ -135,24 +145,31 @@ class _Layer:
         shared = weights, make_linear, operators
         self.sinks = weights.get("sinks")
         self.stores = config.stores(index)
-        self._attention = (
-            LatentAttention(config, *shared)
-            if config.latent
-            else SelfAttention(config, *shared, stores=self.stores, skippable=skippable)
-        )
+        self.keeps_state = config.keeps_state(index)
+        self._attention: LatentAttention | SelfAttention | StateSpace
+        if self.keeps_state:
+            self._attention = StateSpace(config, weights, make_linear)
+        elif config.latent:
+            self._attention = LatentAttention(config, *shared)
+        else:
+            self._attention = SelfAttention(
+                config, *shared, stores=self.stores, skippable=skippable
+            )
         self.absorbed_bytes = self._attention.absorbed_bytes
         experts = config.experts if config.has_experts(index) else None
-        self._ffn = (
-            Experts(experts, *shared)
-            if experts
-            else FeedForward(*shared, activation=config.activation)
-        )
+        self._ffn: Experts | FeedForward | None = None
+        if experts:
+            self._ffn = Experts(experts, *shared)
+        elif config.ffn_size:
+            self._ffn = FeedForward(*shared, activation=config.activation)
 
     def __call__(
-        self, index: int, x: Tensor, delta: Tensor | None, cos: Tensor, sin: Tensor, attend: Attend
+        self, place: int, x: Tensor, delta: Tensor | None, cos: Tensor, sin: Tensor, memory: Any
     ) -> tuple[Tensor, Tensor]:
         x, normed = self._norm(x, delta)
-        delta = self._added(self._attention(index, normed, cos, sin, attend), self._after_attention)
+        delta = self._added(self._attention(place, normed, cos, sin, memory), self._after_attention)
+        if self._ffn is None:
+            return x, delta
         if self._parallel:
             if self._own_norm:
                 _, normed = self._ffn_norm(x, None)

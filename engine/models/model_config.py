@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from servetwin.workloads.errors import EngineError, require_name
+from servetwin.workloads.models.description import StateSizes
 from servetwin.workloads.program.package import shipped_json
 
 
@@ -84,6 +85,28 @@ class ExpertConfig:
         size = self.experts // self.groups
         if self.group_scorers > size or self.top_k > size * self.top_groups:
             raise EngineError(f"experts: groups of {size} are too small")
+
+
+@dataclass(frozen=True, slots=True)
+class StateSpaceConfig:
+    """Mamba 2 in place of attention (Dao and Gu 2024, arXiv 2405.21060), in some ``layers``.
+
+    ``step_limits``: between which the step by which a row moves a state lies.
+    ``convolution_bias``, ``product_bias``: whether convolution and products have biases.
+    """
+
+    layers: tuple[int, ...]
+    sizes: StateSizes
+    convolution_bias: bool = True
+    product_bias: bool = False
+    step_limits: tuple[float, float] = (0.0, math.inf)
+
+    def __post_init__(self) -> None:
+        if self.sizes.heads % self.sizes.groups:
+            raise EngineError(
+                f"n_groups {self.sizes.groups} does not divide the {self.sizes.heads} heads of a "
+                "state"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +209,8 @@ class ModelConfig:
     its own included (None: all); empty: all. ``sink_tokens``: first tokens that every query sees
     beside the window of its layer, each as if it stood right before it (StreamingLLM). ``latent``:
     multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query.
+    ``state_space``: layers that keep a state in place of keys and values. ``ffn_size`` 0: no layer
+    has a feed-forward network.
     ``kv_sharing``: neighbouring layers that have the keys and values of the first of them.
     ``weight_sharing``: neighbouring layers that have one set of weights. ``max_model_len``: longest
     context, prompt and output together, in tokens.
@@ -229,6 +254,7 @@ class ModelConfig:
     windows: tuple[int | None, ...] = ()
     sink_tokens: int = 0
     latent: LatentConfig | None = None
+    state_space: StateSpaceConfig | None = None
     experts: ExpertConfig | None = None
     kv_sharing: int = 1
     weight_sharing: int = 1
@@ -285,7 +311,19 @@ class ModelConfig:
     @property
     def stored_layers(self) -> int:
         """How many layers have keys and values of their own."""
-        return self.layers // self.kv_sharing
+        states = len(self.state_space.layers) if self.state_space else 0
+        return (self.layers - states) // self.kv_sharing
+
+    def keeps_state(self, layer: int) -> bool:
+        """Return whether the layer keeps a state in place of keys and values."""
+        return self.state_space is not None and layer in self.state_space.layers
+
+    @property
+    def kv_groups(self) -> str:
+        """The groups of layers that keep the same, as the policies name them."""
+        if not self.state_space:
+            return "full"
+        return "full,state" if self.stored_layers else "state"
 
     def stores(self, layer: int) -> bool:
         """Return whether the layer has keys and values of its own."""
@@ -301,7 +339,7 @@ class ModelConfig:
         """Whether layers differ from Llama's in nothing but biases, windows and head norms."""
         scales = {self.embedding_scale, self.residual_scale, self.logit_scale}
         others = self.norms, self.activation, self.logit_cap, self.more_positions
-        own = self.whole_qk_norm or self.layer_thetas or not self.gated
+        own = self.whole_qk_norm or self.layer_thetas or self.state_space or not self.gated
         plain = scales == {1.0} and others == (Norms(), "silu", None, None) and not own
         return plain and self.plain_scores
 
@@ -339,6 +377,9 @@ class ModelConfig:
                 raise self._error(f"{name} {shared} does not divide {self.layers} layers")
         if self.kv_sharing > 1 and (self.latent or self.weight_sharing > 1):
             raise self._error("layers with one latent or with shared weights share no keys")
+        shares = max(self.kv_sharing, self.weight_sharing) > 1
+        if self.state_space and (shares or self.latent or self.windows):
+            raise self._error("layers beside those with a state share nothing, and see all")
 
     def _error(self, what: str) -> EngineError:
         return EngineError(f"model {self.name}: {what}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from servetwin.engine.attention.step_attention import Attend
-from servetwin.engine.models.linear import LinearMap, MakeLinear
+from servetwin.engine.models.linear import LinearMap, MakeLinear, biased
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.operators import PLAIN, Operators
 from servetwin.engine.models.weights import LayerWeights
@@ -109,8 +109,9 @@ class SelfAttention:
         self._heads = (config.heads, config.kv_heads)
         self._qk_v = (config.heads + config.kv_heads, config.kv_heads)
         self._qkv = make_linear("qkv" if stores else "query", weights["qkv"])
-        self._out = make_linear("attention_out", weights["attention_out"])
-        self._bias, self._out_bias = weights.get("qkv_bias"), weights.get("attention_out_bias")
+        out = make_linear("attention_out", weights["attention_out"])
+        self._out = biased(out, weights.get("attention_out_bias"))
+        self._bias = weights.get("qkv_bias")
         norms = (weights.get("query_norm"), weights.get("key_norm"))
         each = [
             norm.view(-1, config.head_dim).expand(heads, -1)
@@ -137,8 +138,7 @@ class SelfAttention:
             queries, keys = queries.split_with_sizes(self._heads, 1)
         if self._query_factor != 1.0:
             queries = queries * self._query_factor
-        out = self._out(attend(layer, queries, keys, values))
-        return out if self._out_bias is None else out + self._out_bias
+        return self._out(attend(layer, queries, keys, values))
 
     def _norm_heads(self, heads: Tensor, norms: Tensor) -> Tensor:
         """Norm each head of [rows, heads + kv heads, head dim], or all queries and all keys."""

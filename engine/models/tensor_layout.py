@@ -88,9 +88,15 @@ def _renamed(name: str, names: Iterable[tuple[str, str]]) -> str:
 def layer_stacks(config: ModelConfig, layer: int) -> Stacks:
     """Return the weights of a layer."""
     place, hidden = f"model.layers.{layer}", config.hidden_size
-    attention = _latent_attention if config.latent else _attention
+    if config.keeps_state(layer):
+        mixer = _state_space(config, f"{place}.mamba")
+    else:
+        attention = _latent_attention if config.latent else _attention
+        mixer = attention(config, layer, f"{place}.self_attn")
     if config.has_experts(layer):
         feed_forward = _experts(config, f"{place}.mlp")
+    elif not config.ffn_size:
+        feed_forward = {}
     else:
         sizes = hidden, config.ffn_size
         feed_forward = _network(f"{place}.mlp", *sizes, biased=config.ffn_bias, gated=config.gated)
@@ -101,7 +107,7 @@ def layer_stacks(config: ModelConfig, layer: int) -> Stacks:
     norms = config.norms
     stacks = {
         **_norm(place, "attention_norm", norms.before_attention, config),
-        **attention(config, layer, f"{place}.self_attn"),
+        **mixer,
         **_norm(place, "attention_after_norm", norms.after_attention, config),
         **_norm(place, "ffn_norm", norms.before_ffn, config),
         **feed_forward,
@@ -232,6 +238,28 @@ def _latent_attention(config: ModelConfig, layer: int, place: str) -> Stacks:
         "query_down": _stack(place, {"q_a_proj": rank}, hidden),
         "query_norm": _stack(place, {"q_a_layernorm": rank}),
     }
+
+
+def _state_space(config: ModelConfig, place: str) -> Stacks:
+    """Return Mamba 2: rows of ``state_in`` are those of the gate, the convolution and the steps."""
+    space, hidden = config.state_space, config.hidden_size
+    assert space is not None
+    sizes = space.sizes
+    rows = sizes.inner + sizes.convolved + sizes.heads
+    numbers = {"step_bias": "dt_bias", "decay": "A_log", "skip": "D"}
+    stacks = {
+        "state_in": _stack(place, {"in_proj": rows}, hidden),
+        "convolution": (Part(f"{place}.conv1d.weight", (sizes.convolved, 1, sizes.kernel)),),
+        **{name: (Part(f"{place}.{own}", (sizes.heads,)),) for name, own in numbers.items()},
+        "gated_norm": _stack(place, {"norm": sizes.inner}),
+        "state_out": _stack(place, {"out_proj": hidden}, sizes.inner),
+    }
+    if space.convolution_bias:
+        stacks["convolution_bias"] = _stack(place, {"conv1d": sizes.convolved}, kind="bias")
+    if space.product_bias:
+        stacks["state_in_bias"] = _stack(place, {"in_proj": rows}, kind="bias")
+        stacks["state_out_bias"] = _stack(place, {"out_proj": hidden}, kind="bias")
+    return stacks
 
 
 def _experts(config: ModelConfig, place: str) -> Stacks:

@@ -21,7 +21,8 @@ def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
 
     Raises ``EngineError`` where the model cannot be divided so.
     """
-    for what, has in (("latent attention is", config.latent), ("experts are", config.experts)):
+    parts = {"latent attention is": config.latent, "experts are": config.experts}
+    for what, has in {**parts, "layers with a state are": config.state_space}.items():
         if has:
             raise EngineError(f"tensor_parallel: {what} not divided; use 1 rank")
     divided = {"heads": config.heads, "ffn_size": config.ffn_size, "vocab_size": config.vocab_size}

@@ -29,6 +29,11 @@ class BlockTables:
         self.blocks[place] = [NOWHERE] * first + blocks
         self.firsts[place], self.ends[place] = first, first + len(blocks)
 
+    def states(self) -> list[list[int]]:
+        """Return the tables of the groups that keep a state."""
+        tables = zip(self.groups, self.blocks, strict=True)
+        return [blocks for group, blocks in tables if group.kind in ("state", "fixed")]
+
     def held(self) -> list[int]:
         """Return the blocks of all tables."""
         return [

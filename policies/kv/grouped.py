@@ -178,7 +178,7 @@ class GroupedKV(BlockPool):
             self._returned += blocks[end:]  # were never granted
             self._let_go(blocks[tables.firsts[place] : end][::-1])
         seq.held.blocks = seq.held.keyed_blocks = 0
-        seq.blocks = []
+        seq.blocks, seq.states = [], []
 
     def table(self, seq: Sequence, tokens: int) -> list[int]:
         """Return the table of a group that has one, else as many places, all nowhere.
@@ -328,6 +328,7 @@ class GroupedKV(BlockPool):
         """Give a sequence its tables, with room for ``tokens`` positions."""
         self._tables[seq] = tables
         seq.blocks = tables.blocks[max(self._shown, 0)]
+        seq.states = tables.states()
         self._grant(seq, tables, tokens)
 
     def _grant(self, seq: Sequence, tables: BlockTables, tokens: int) -> None:

@@ -14,7 +14,6 @@ from servetwin.sim.catalogue.hf_hybrids import (
     attention,
     blocks,
     compressed_latent,
-    mamba,
     mamba2,
     recurrent_layers,
     searched_blocks,
@@ -31,13 +30,10 @@ from servetwin.workloads.models.description import (
 )
 from servetwin.workloads.models.keys import Keys
 
-NO_LIMIT_TOKENS = 2**20
-"""Context of a recurrent model, which has no limit of its own."""
 UNSTATED_LIMIT_TOKENS = 2048
-"""Context of other models whose config names none: that of the models before 2023."""
+"""Context of models whose config names none: that of the models before 2023."""
 
 
-_RECURRENT = frozenset({"mamba", "falcon_mamba", "mamba2"})
 _NO_FFN = Dense(width=0, matrices=0)
 
 
@@ -61,8 +57,7 @@ def model_from_hf_config(config: Mapping[str, Any], name: str, where: str = "") 
 
 def _shape(model: Description, name: str) -> ModelShape:
     groups, more_positions = _groups(model), model.family.more_positions
-    unstated = NO_LIMIT_TOKENS if model.model_type in _RECURRENT else UNSTATED_LIMIT_TOKENS
-    context = model.keys.find(*NAMES["context"]) or unstated
+    context = model.keys.find(*NAMES["context"]) or UNSTATED_LIMIT_TOKENS
     layers = sum(group.count for group in groups)
     return ModelShape(
         name=name,
@@ -84,10 +79,7 @@ def _groups(model: Description) -> tuple[LayerGroup, ...]:
         return _grouped(searched_blocks(keys, width, model.family.matrices))
     if model.model_type == "nemotron_h" and (pairs := blocks(keys)):
         return _paired(model, pairs)
-    if model.model_type not in _RECURRENT:
-        return _layers(model)
-    mixer = mamba2(keys, width) if model.model_type == "mamba2" else mamba(keys, width)
-    return (LayerGroup(count=model.layers, mixer=mixer, ffn=_NO_FFN),)
+    return _layers(model)
 
 
 def _source(model_type: str) -> str:
@@ -99,7 +91,7 @@ def _source(model_type: str) -> str:
 def _layers(model: Description) -> tuple[LayerGroup, ...]:
     """Return groups of equal layers, in the order of their first layers."""
     windows = model.windows()
-    recurrent = recurrent_layers(model.keys, model.width, len(windows))
+    recurrent = recurrent_layers(model)
     mixers = [
         recurrent.get(layer) or _mixer(model, window, layer) for layer, window in enumerate(windows)
     ]
@@ -110,7 +102,7 @@ def _layers(model: Description) -> tuple[LayerGroup, ...]:
 
 def _paired(model: Description, pairs: list[tuple[str, str]]) -> tuple[LayerGroup, ...]:
     """Return the layers of Nemotron-H: a mixer, and the FFN behind it where one follows."""
-    of = {"mamba": mamba2(model.keys, model.width), "attention": _mixer(model, None, 0)}
+    of = {"mamba": mamba2(model), "attention": _mixer(model, None, 0)}
     ffns = {kind: _ffn(model, kind == "moe") for _, kind in pairs if kind}
     return _grouped((of[mixer], ffns.get(ffn, _NO_FFN)) for mixer, ffn in pairs)
 

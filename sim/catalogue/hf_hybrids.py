@@ -7,25 +7,30 @@ from math import ceil
 
 from servetwin.sim.catalogue.layers import Attention, Dense, LatentAttention, Mixer, Recurrence
 from servetwin.workloads.fields import MAX_COUNT
-from servetwin.workloads.models.description import NAMES
+from servetwin.workloads.models.description import NAMES, Description
 from servetwin.workloads.models.keys import Keys
 
 _REPLACED = "replace_with_linear"
-_HEAD_DIM = ("mamba_head_dim", "mamba_d_head")
 _BLOCKS = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
 
 
-def recurrent_layers(keys: Keys, width: int, layers: int) -> dict[int, Recurrence]:
+def recurrent_layers(model: Description) -> dict[int, Recurrence]:
     """Return the layers that keep a state in place of keys and values."""
+    keys, width, layers = model.keys, model.width, model.layers
+    if any(states := model.keeps_state()):
+        grouped = keys.find(*NAMES["state_groups"]) is not None
+        mixer = mamba2(model) if grouped else mamba(keys, width)
+        return {layer: mixer for layer, keeps in enumerate(states) if keeps}
     if linear := keys.part("linear_attn_config"):
         kimi = _kimi_linear(linear, width, _elements(keys))
         return {layer - 1: kimi for layer in linear.items("kda_layers", int)}
     kinds, every = keys.items("layer_types", str), keys.find("full_attention_interval")
     if not kinds and every:
         kinds = ["linear_attention" if (n + 1) % every else "" for n in range(layers)]
-    readers = {"linear_attention": linear_attention, "mamba": mamba2}
-    states = {kind: readers[kind](keys, width) for kind in readers.keys() & set(kinds)}
-    return {layer: states[kind] for layer, kind in enumerate(kinds) if kind in states}
+    if "linear_attention" not in kinds:
+        return {}
+    delta = linear_attention(keys, width)
+    return {layer: delta for layer, kind in enumerate(kinds) if kind == "linear_attention"}
 
 
 def _kimi_linear(linear: Keys, width: int, elements: int) -> Recurrence:
@@ -63,16 +68,13 @@ def mamba(keys: Keys, width: int) -> Recurrence:
     return Recurrence(state_size=inner * state, mixer_params=inner * per_channel)
 
 
-def mamba2(keys: Keys, width: int) -> Recurrence:
+def mamba2(model: Description) -> Recurrence:
     """Count the projections in and out, the convolution, A and D per head. Dao and Gu 2024."""
-    heads = keys.count("mamba_num_heads", "mamba_n_heads", "num_heads")
-    kernel, size = keys.count("conv_kernel", "mamba_d_conv"), keys.find(*_HEAD_DIM)
-    inner = heads * size if size else _inner(keys, width)
-    state = keys.count("ssm_state_size", "mamba_d_state", "state_size")
-    convolved = inner + 2 * keys.count("n_groups", "mamba_n_groups") * state
-    projected = inner + convolved + heads
-    params = width * projected + convolved * kernel + 2 * heads + inner * width
-    held = _elements(keys) * inner * state + convolved * (kernel - 1)
+    sizes, width = model.state_sizes(), model.width
+    inner, convolved, kernel = sizes.inner, sizes.convolved, sizes.kernel
+    projected = inner + convolved + sizes.heads
+    params = width * projected + convolved * kernel + 2 * sizes.heads + inner * width
+    held = _elements(model.keys) * inner * sizes.state_dim + convolved * (kernel - 1)
     return Recurrence(state_size=held, mixer_params=params)
 
 

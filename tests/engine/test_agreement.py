@@ -68,6 +68,10 @@ OTHER_RULES = {
     ),
     "packed": PolicyConfig("static", padding=False),
     "newcomers": PolicyConfig("insertion", kv="contiguous", pad_newcomers=True),
+    "states": PolicyConfig("continuous", kv="grouped", kv_groups="full,2xstate"),
+    "states, prefix cache": PolicyConfig(
+        "chunked", kv="grouped", kv_groups="full,state", prefix_cache=True
+    ),
     "ahead": PolicyConfig("unified", prefix_cache=True, queue_samples=True, decide_ahead=True),
 }
 """Rules of particular servers, with the sizes of ``SMALL``."""
@@ -147,7 +151,7 @@ def test_recorded_times_replayed_give_the_identical_decisions(
     preempted = sum(len(record.preempted) for record in log.records)
     hits = sum(len(record.hits) for record in log.records)
     reserving = ("static", "insertion")
-    on_demand = config.batching not in reserving and config.kv == "paged"
+    on_demand = config.batching not in reserving and config.kv != "contiguous"
     assert (preempted > 0) == on_demand
     assert (hits > 0) == config.prefix_cache
     assert any(record.waiting for record in log.records), "memory or slots never ran short"

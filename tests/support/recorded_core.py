@@ -31,6 +31,8 @@ class LogitRunner(Runner):
         super().__init__(config, computation, weight_std=STD, **options)
         self.store.keys.fill_(torch.nan)
         self.store.values.fill_(torch.nan)
+        for stored in self.states.tensors if self.states else ():
+            stored.fill_(torch.nan)
         self.seen: dict[str, list[torch.Tensor]] = defaultdict(list)
 
     def logits(self, batch: Batch, states: Mapping[str, TokenState]) -> torch.Tensor:

@@ -33,9 +33,9 @@ _MAX_EXPERTS = 4_096
 class Family:
     """The facts that the class of a model decides where its config is silent.
 
-    ``matrices`` of the FFN: 3 gated, 2 plain. ``more_positions``: learned position embeddings
-    beyond the context; None: none are learned. ``defaults`` are the values of absent keys.
-    ``engine``: how the bundled engine computes the family; None: it does not.
+    ``matrices`` of the FFN: 3 gated, 2 plain, 0 none. ``more_positions``: learned position
+    embeddings beyond the context; None: none are learned. ``defaults`` are the values of absent
+    keys. ``engine``: how the bundled engine computes the family; None: it does not.
     """
 
     matrices: int = 3
@@ -68,6 +68,29 @@ class LatentSizes(NamedTuple):
     value_dim: int
     nope_dim: int
     query_latent_dim: int | None
+
+
+class StateSizes(NamedTuple):
+    """The sizes of Mamba 2: a head has ``head_dim`` x ``state_dim`` numbers per sequence, and the
+    heads of each of ``groups`` share what writes and reads them, behind a convolution of ``kernel``
+    rows.
+    """
+
+    heads: int
+    head_dim: int
+    groups: int
+    state_dim: int
+    kernel: int
+
+    @property
+    def inner(self) -> int:
+        """The width of all heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def convolved(self) -> int:
+        """The width of what goes through the convolution."""
+        return self.inner + 2 * self.groups * self.state_dim
 
 
 def _counted(name: str, most: int = MAX_COUNT) -> Any:
@@ -124,7 +147,9 @@ class Description:
 
     @property
     def dense_width(self) -> int:
-        """The width of the FFN of a layer without experts."""
+        """The width of the FFN of a layer without experts; 0: it has none."""
+        if not self.family.matrices:
+            return 0
         return self.keys.find(*NAMES["dense"]) or self.ffn_width
 
     def windows(self) -> list[int | None]:
@@ -147,6 +172,30 @@ class Description:
             keys.count("v_head_dim"),
             keys.count("qk_nope_head_dim"),
             keys.find("q_lora_rank"),
+        )
+
+    def keeps_state(self) -> list[bool]:
+        """Return for each layer whether it keeps a Mamba state in place of keys and values."""
+        keys, layers = self.keys, self.layers
+        if keys.find(*NAMES["state_kernel"]) is None:
+            return [False] * layers
+        if kinds := keys.items("layer_types", str):
+            return [kind in ("mamba", "linear_attention") for kind in kinds]
+        attending = set(keys.items("attn_layer_indices", int))
+        if not attending <= set(range(layers)):
+            raise keys.wrong("attn_layer_indices", f"layers of 0 .. {layers - 1}")
+        return [layer not in attending for layer in range(layers)]
+
+    def state_sizes(self) -> StateSizes:
+        """Return the sizes of the layers that keep a state of Mamba 2."""
+        keys, names = self.keys, NAMES["state_heads"]
+        inner = self.width * (keys.find("expand", "mamba_expand") or 2)
+        return StateSizes(
+            keys.count(*names),
+            keys.find(*NAMES["state_head_dim"]) or self._divided(inner, names),
+            keys.count(*NAMES["state_groups"]),
+            keys.count(*NAMES["state_dim"]),
+            keys.count(*NAMES["state_kernel"]),
         )
 
     def has_experts(self, layer: int) -> bool:

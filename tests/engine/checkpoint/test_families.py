@@ -1,8 +1,5 @@
 """Families of models by transformers' own classes: their folders answer as they do."""
 
-import contextlib
-import io
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +20,17 @@ from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
+from tests.support.checkpoint_families import (
+    FAMILIES,
+    PROMPT_IDS,
+    greedy,
+    policies_of,
+    write_family,
+)
 from tests.support.checkpoints import edit_json
-from tests.support.engine_oracle import NEW_TOKENS, PROMPTS
+from tests.support.engine_oracle import NEW_TOKENS
 from tests.support.live_server import COMPLETIONS, LiveServer
 from tests.support.recorded_core import run_greedy
-from tests.support.text_tokenizers import byte_level, write_tokenizer
 
 MAX_LOGIT_ERROR = 1e-4
 BATCHING: list[dict[str, Any]] = [
@@ -36,117 +39,6 @@ BATCHING: list[dict[str, Any]] = [
     {"batching": "chunked", "token_budget": 24, "prefix_cache": True},
 ]
 
-SIZES: dict[str, Any] = {
-    "vocab_size": 512,
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 1,
-    "tie_word_embeddings": False,
-}
-GATED = SIZES | {"intermediate_size": 96, "num_key_value_heads": 2, "head_dim": 16}
-EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-GEMMA = {"query_pre_attn_scalar": 20, "sliding_window": 16}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "Llama/dynamic": GATED | {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}},
-    "Granite": GATED
-    | {
-        "attention_multiplier": 0.2,
-        "embedding_multiplier": 3.0,
-        "residual_multiplier": 0.4,
-        "logits_scaling": 2.0,
-        "attention_bias": True,
-    },
-    "SmolLM3": GATED | {"no_rope_layer_interval": 2},
-    "Olmo2": GATED,
-    "Phi3": GATED | {"sliding_window": 24},
-    "Phi3/longrope": GATED
-    | {
-        "original_max_position_embeddings": 256,
-        "rope_parameters": {
-            "rope_type": "longrope",
-            "rope_theta": 1e4,
-            "short_factor": [1.0, 1.1, 1.3, 1.6, 2.0, 2.5, 3.1, 3.8],
-            "long_factor": [4.0] * 8,
-            "original_max_position_embeddings": 256,
-        },
-    },
-    "Glm": GATED | {"attention_bias": True},
-    "Glm4": GATED
-    | {
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e4,
-            "partial_rotary_factor": 0.25,
-        }
-    },
-    "Cohere": GATED | {"logit_scale": 0.3},
-    "Cohere2": GATED | {"logit_scale": 0.3, "sliding_window": 16, "sliding_window_pattern": 2},
-    "Ernie4_5": GATED | {"use_bias": True},
-    "Gemma": GATED | {"hidden_act": "gelu_pytorch_tanh"},
-    "Gemma2": GATED | GEMMA | {"attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0},
-    "Gemma3Text": GATED | GEMMA | {"sliding_window_pattern": 2},
-    "Qwen2Moe": GATED
-    | {
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-        "moe_intermediate_size": 48,
-        "shared_expert_intermediate_size": 80,
-    },
-    "GptOss": GATED | EXPERTS | {"sliding_window": 16},
-    "GPT2": SIZES,
-    "OPT": SIZES | {"ffn_dim": 96, "word_embed_proj_dim": 64},
-    "GPTNeoX": SIZES | {"intermediate_size": 96},
-    "GPTNeoX/serial": SIZES | {"intermediate_size": 96, "use_parallel_residual": False},
-    "Falcon": SIZES | {"bias": True},
-    "Falcon/alibi": SIZES
-    | {
-        "alibi": True,
-        "parallel_attn": False,
-        "multi_query": False,
-        "attn_implementation": "sdpa",  # the eager one adds the slopes twice
-    },
-    "Falcon/new": SIZES | {"new_decoder_architecture": True, "num_kv_heads": 2},
-}
-"""By the class of transformers, and what sets a variant apart."""
-
-
-def write_family(folder: Path, family: str, dtype: torch.dtype = torch.float32) -> Any:
-    """Write a small model of a family with random weights; return transformers' model."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import transformers
-    name = family.partition("/")[0]
-    config = getattr(transformers, f"{name}Config")(
-        **{"attn_implementation": "eager"} | FAMILIES[family]
-    )
-    ending = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
-    model = getattr(transformers, f"{name.removesuffix('Text')}{ending}")(config).eval()
-    generator = torch.Generator().manual_seed(3)
-    for weight, parameter in model.named_parameters():
-        is_norm = "norm" in weight or "ln_" in weight
-        one = is_norm and weight.endswith("weight") and not family.startswith("Gemma")
-        deviation = 0.05 if weight.endswith("bias") else 0.2
-        parameter.data.normal_(float(one), deviation, generator=generator)
-    model.to(dtype)
-    with contextlib.redirect_stderr(io.StringIO()):  # a progress bar
-        model.save_pretrained(folder)
-    write_tokenizer(folder, byte_level())
-    return model
-
-
-@torch.inference_mode()
-def greedy(model: Any) -> tuple[list[list[int]], torch.Tensor]:
-    """Return tokens and logits with everything recomputed for each token."""
-    ids, logits = torch.tensor(PROMPTS) % 512, []
-    for _ in range(NEW_TOKENS):
-        logits.append(model(ids, use_cache=False).logits[:, -1].float())
-        ids = torch.cat([ids, logits[-1].argmax(-1, keepdim=True)], dim=1)
-    return ids[:, len(PROMPTS[0]) :].tolist(), torch.stack(logits, 1)
-
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_answers_as_transformers_does(family: str, tmp_path: Path) -> None:
@@ -154,14 +46,13 @@ def test_a_family_answers_as_transformers_does(family: str, tmp_path: Path) -> N
     found = find_model(str(tmp_path))
     load = found.load_weights(found.config)
     for settings in BATCHING:
-        policies = PolicyConfig(kv_tokens=1024, max_model_len=128, **settings)
+        policies = policies_of(found, **settings)
         run = run_greedy(found.config, policies, PROMPT_IDS, NEW_TOKENS, load_weights=load)
         assert run.tokens == tokens
         assert (torch.stack(run.logits) - logits).abs().max() <= MAX_LOGIT_ERROR
     assert len({token for each in tokens for token in each}) > 24
 
 
-PROMPT_IDS = [[token % 512 for token in prompt] for prompt in PROMPTS]
 ONE_BY_ONE: list[tuple[str, dict[str, Any]]] = [
     ("Phi3", {"windows": ()}),
     ("Gemma2", {"windows": ()}),
@@ -182,7 +73,7 @@ ONE_BY_ONE: list[tuple[str, dict[str, Any]]] = [
 def test_logits_need_each_feature(family: str, changes: dict[str, Any], tmp_path: Path) -> None:
     _, logits = greedy(write_family(tmp_path, family))
     found = find_model(str(tmp_path))
-    policies = PolicyConfig(kv_tokens=1024, max_model_len=128)
+    policies = policies_of(found)
     load = found.load_weights(found.config)
     without = replace(found.config, **changes)
     run = run_greedy(without, policies, PROMPT_IDS, 1, load_weights=load)
@@ -220,7 +111,8 @@ def assert_equal_but_for_near_ties(
             assert gap <= tie, (prompt, place, gap)
 
 
-DENSE = [family for family in FAMILIES if family not in ("Qwen2Moe", "GptOss")]
+ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss", "DeepseekV2", "DeepseekV3")
+DENSE = [family for family in FAMILIES if family not in ROUTED]
 """Where a router is near a tie, transformers itself differs from float32 by whole deviations."""
 
 
@@ -240,24 +132,41 @@ def test_a_family_answers_in_fewer_bits_but_for_near_ties(
         "computation": Computation(device="cpu", dtype=dtype),
     }
     for settings in BATCHING:
-        policies = PolicyConfig(kv_tokens=1024, max_model_len=128, **settings)
+        policies = policies_of(found, **settings)
         run = run_greedy(found.config, policies, PROMPT_IDS, NEW_TOKENS, **options)
         assert_equal_but_for_near_ties(run.tokens, oracle, tie, record_property)
 
 
+OVER_HTTP = [(family, "float32") for family in FAMILIES] + [
+    (family, dtype)
+    for family in ("Llama", "Gemma2", "GPT2", "Falcon/alibi", "Mamba2", "Bamba")
+    for dtype in ("bfloat16", "float16")
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("family", ["Gemma2", "GptOss", "GPT2", "Falcon/alibi"])
-def test_a_family_answers_over_http(family: str, tmp_path: Path) -> None:
-    tokens, _ = greedy(write_family(tmp_path, family))
-    policies = PolicyConfig(kv_tokens=1024, max_model_len=128)
-    options = ServeOptions(str(tmp_path), policies, computation=Computation(device="cpu"))
+@pytest.mark.parametrize(("family", "dtype"), OVER_HTTP)
+def test_a_family_answers_over_http(
+    family: str, dtype: str, tmp_path: Path, record_property: Note
+) -> None:
+    model = write_family(tmp_path, family, getattr(torch, dtype))
+    oracle = greedy(model)
+    policies = policies_of(find_model(str(tmp_path)))
+    options = ServeOptions(
+        str(tmp_path), policies, computation=Computation(device="cpu", dtype=dtype)
+    )
     with LiveServer(policies, build=bundled(options)) as live:
         body = {
             "prompt": PROMPT_IDS, "max_tokens": NEW_TOKENS, "temperature": 0,
             "ignore_eos": True, "return_token_ids": True,
         }  # fmt: skip
         choices = live.client.post(COMPLETIONS, json=body, timeout=120).json()["choices"]
-    assert [choice["token_ids"] for choice in choices] == tokens
+    answers = [choice["token_ids"] for choice in choices]
+    if dtype == "float32":
+        assert answers == oracle[0]
+    else:
+        tie = near_tie(model, oracle)
+        assert_equal_but_for_near_ties(answers, oracle, tie, record_property)
 
 
 WRONG = [

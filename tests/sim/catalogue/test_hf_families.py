@@ -74,6 +74,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "deepseek_v3": DEEPSEEK,
     "mamba": MAMBA,
     "falcon_mamba": MAMBA,
+    "bamba": {**LLAMA, "mamba_n_heads": 8, "mamba_d_state": 16, "attn_layer_indices": [1, 3]},
     "mamba2": {**MAMBA, "num_heads": 8, "head_dim": 16, "n_groups": 2},
 }
 
