@@ -30,7 +30,7 @@ class StampedResponse(httpx.AsyncByteStream):
         loop = asyncio.get_running_loop()
         self._head_here: asyncio.Future[None] = loop.create_future()
         self._end_here: asyncio.Future[None] = loop.create_future()
-        self._news: asyncio.Future[None] | None = None
+        self._iterated: asyncio.Queue[bytes] | None = None
         self.parser = ResponseParser()
         self.reads = RecordedReads()
         self.failure: httpx.HTTPError | None = None
@@ -53,15 +53,12 @@ class StampedResponse(httpx.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the pieces of the body as they come."""
-        given = 0
-        while True:
-            while given < len(self.reads):
-                yield self.reads[given][1]
-                given += 1
-            if self.ended:
-                break
-            self._news = asyncio.get_running_loop().create_future()
-            await self._news
+        self._iterated = queue = asyncio.Queue()
+        for _, data in self.reads:
+            queue.put_nowait(data)
+        self._wake_waiters()
+        while data := await queue.get():
+            yield data
         if self.failure:
             raise self.failure
 
@@ -75,6 +72,8 @@ class StampedResponse(httpx.AsyncByteStream):
         self.began = True
         if body := self.parser.feed(data):
             self.reads.add(stamp_ns, body)
+            if self._iterated:
+                self._iterated.put_nowait(body)
         if self.reads.size_bytes > BODY_LIMIT:
             self.parser.fail(f"more than {BODY_LIMIT >> 20} MiB in one answer")
         if self.parser.error:
@@ -95,14 +94,12 @@ class StampedResponse(httpx.AsyncByteStream):
         self.failure = self.failure or httpx.RemoteProtocolError(f"{self._server}: {reason}")
 
     def _wake_waiters(self) -> None:
-        here = [
-            self._news,
-            self._head_here if self.parser.head or self.ended else None,
-            self._end_here if self.ended else None,
-        ]
-        for future in here:
-            if future:
-                wake(future)
+        if self.parser.head or self.ended:
+            wake(self._head_here)
+        if self.ended:
+            wake(self._end_here)
+            if self._iterated:
+                self._iterated.put_nowait(b"")
 
 
 def wake(future: "asyncio.Future[None]") -> None:

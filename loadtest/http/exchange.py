@@ -11,7 +11,7 @@ import httpx
 
 from servetwin.loadtest.dialects.server_probe import redirect_target
 from servetwin.loadtest.http.recorded_reads import RecordedReads
-from servetwin.loadtest.http.transport import ANSWER, SENT_NS
+from servetwin.loadtest.http.transport import ANSWER, Post
 from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
@@ -73,8 +73,7 @@ HangsUp = Callable[[bytes], bool]
 
 
 async def run_exchange(
-    client: httpx.AsyncClient,
-    url: str,
+    post: Post,
     body: bytes,
     exchange: Exchange,
     timeout_s: float,
@@ -85,10 +84,10 @@ async def run_exchange(
 
     ``headers`` are those of this request alone.
     """
-    request = client.build_request("POST", url, content=body, headers=headers)
+    exchange.sent_ns = exchange.sent_ns or time.perf_counter_ns()
     try:
         async with asyncio.timeout(timeout_s):
-            await _receive(client, request, exchange, hangs_up)
+            await _receive(await post(body, headers), exchange, hangs_up)
     except asyncio.CancelledError:
         exchange.failure = Failure("cancelled", "in flight when interrupted")
         raise
@@ -98,15 +97,7 @@ async def run_exchange(
         exchange.failure = _failure(error)
 
 
-async def _receive(
-    client: httpx.AsyncClient, request: httpx.Request, exchange: Exchange, hangs_up: HangsUp | None
-) -> None:
-    before_ns = time.perf_counter_ns()
-    try:
-        response = await client.send(request, stream=True)
-    finally:
-        if exchange.sent_ns is None:
-            exchange.sent_ns = request.extensions.get(SENT_NS, before_ns)
+async def _receive(response: httpx.Response, exchange: Exchange, hangs_up: HangsUp | None) -> None:
     exchange.headers, exchange.status_code = response.headers, response.status_code
     try:
         if response.status_code == 200:

@@ -9,8 +9,8 @@ import asyncio
 import os
 import socket
 import ssl
-import time
 import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -21,9 +21,6 @@ from servetwin.loadtest.http.connection import Connection, ConnectionPool, Stamp
 from servetwin.loadtest.options import LoadOptions
 from servetwin.workloads.errors import LoadTestError
 
-SENT_NS = "sent_ns"
-"""Extension of a request: ``time.perf_counter_ns`` before its first byte went to the socket, or
-before the connection for it was opened."""
 ANSWER = "answer"
 """Extension of a response: the ``StampedResponse`` behind it."""
 
@@ -59,9 +56,13 @@ class StampingTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response once its head is here."""
-        origin = _origin(request.url)
         message = _message(request, await request.aread())
-        request.extensions[SENT_NS] = time.perf_counter_ns()
+        return await self.respond(request, _origin(request.url), message)
+
+    async def respond(
+        self, request: httpx.Request, origin: Origin, message: bytes
+    ) -> httpx.Response:
+        """Send the bytes of a request to ``origin``, and return what httpx is to know of it."""
         answer = await self._send(origin, request, message)
         head = answer.parser.head
         if head is None:
@@ -69,7 +70,11 @@ class StampingTransport(httpx.AsyncBaseTransport):
             raise answer.failure
         extensions = {"http_version": head.version, "reason_phrase": head.reason, ANSWER: answer}
         return httpx.Response(
-            head.status, headers=head.fields, stream=answer, extensions=extensions
+            head.status,
+            headers=head.fields,
+            stream=answer,
+            extensions=extensions,
+            request=request,
         )
 
     async def aclose(self) -> None:
@@ -133,16 +138,23 @@ async def _send(connection: Connection, request: httpx.Request, message: bytes) 
 
 def _message(request: httpx.Request, body: bytes) -> bytes:
     """Return the bytes of a request; a body in pieces is sent with its length."""
-    fields = request.headers.raw
-    if "transfer-encoding" in request.headers:
-        fields = [field for field in fields if field[0].lower() != b"transfer-encoding"]
-        fields.append((b"Content-Length", b"%d" % len(body)))
-    lines = [b"%b %b HTTP/1.1" % (request.method.encode(), request.url.raw_path)]
-    lines += [b"%b: %b" % field for field in fields]
-    head = b"\r\n".join(lines)
-    if head.count(b"\r") + head.count(b"\n") != 2 * len(fields):
+    has_body = not {"content-length", "transfer-encoding"}.isdisjoint(request.headers)
+    return _with_length(_head(request), body) if has_body else b"%b\r\n" % _head(request)
+
+
+def _with_length(head: bytes, body: bytes) -> bytes:
+    return b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
+
+
+def _head(request: httpx.Request) -> bytes:
+    """Return the request line and the fields, without the length of the body."""
+    of_body = (b"content-length", b"transfer-encoding")
+    fields = [field for field in request.headers.raw if field[0].lower() not in of_body]
+    lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)]
+    head = b"".join([*lines, *(b"%b: %b\r\n" % field for field in fields)])
+    if head.count(b"\r") + head.count(b"\n") != 2 * len(fields) + 2:
         raise httpx.LocalProtocolError("a header of the request has a line break in it")
-    return b"%b\r\n\r\n%b" % (head, body)
+    return head
 
 
 def _origin(url: httpx.URL) -> Origin:
@@ -174,6 +186,32 @@ def _reason(error: OSError) -> str:
 
 KEEPALIVE_S = 2.0
 """Shorter than the 5 s after which common servers close an idle connection, so as not to race."""
+
+
+Post = Callable[[bytes, Mapping[str, str] | None], Awaitable[httpx.Response]]
+"""Posts a body, with headers of this request alone, and returns once the head of the answer came.
+"""
+
+
+def posts_to(url: str, client: httpx.AsyncClient, transport: StampingTransport | None) -> Post:
+    """Return what posts to ``url``: straight by ``transport``, else by httpx's client.
+
+    The client takes as long for a request as the transport does, and keeps the cookies of all.
+    """
+
+    def request(body: bytes, headers: Mapping[str, str] | None = None) -> httpx.Request:
+        return client.build_request("POST", url, content=body, headers=headers)
+
+    if transport is None:
+        return lambda body, headers: client.send(request(body, headers), stream=True)
+    plain = request(b"{}")
+    origin, head = _origin(plain.url), _head(plain)
+
+    def post(body: bytes, headers: Mapping[str, str] | None) -> Awaitable[httpx.Response]:
+        own = _head(request(b"{}", headers)) if headers else head
+        return transport.respond(plain, origin, _with_length(own, body))
+
+    return post
 
 
 def open_client(

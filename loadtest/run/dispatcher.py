@@ -18,6 +18,9 @@ JudgeAnswer = Callable[[Exchange], TokenStream]
 """Reads the tokens of an answer that has ended."""
 
 
+TICK_NS = 1_000_000
+"""The resolution of timers. Requests due within it of the one before leave together after it: the
+event loop would turn without a pause until each is due, and leave no CPU to a server beside it."""
 RECONNECT_S = 0.1
 """After a refused connection followers wait so long: a server that is gone is not flooded."""
 
@@ -104,6 +107,9 @@ class Dispatcher:
     async def _start_when_due(self, sending: Sending) -> None:
         due_ns = self.zero_ns + round(sending.send.send_at_s * 1e9)
         left_ns = due_ns - time.perf_counter_ns()
+        if 0 < left_ns < TICK_NS:
+            await asyncio.sleep(TICK_NS / 1e9)
+            left_ns = due_ns - time.perf_counter_ns()
         while left_ns > 0:  # Twice where timers wake at the nearest millisecond: never early.
             await asyncio.sleep(left_ns / 1e9)
             left_ns = due_ns - time.perf_counter_ns()

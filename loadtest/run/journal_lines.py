@@ -32,7 +32,7 @@ class JournalLines:
         """Add a request whose answer has been read to its end, and keep its row."""
         row, failure = sending.made = made_row(sending, stream, zero_ns, self._stalls)
         message = shown_message(sending.send, failure) if failure else None
-        line = {**row, "chunk_s": stream.stamps_ns, "zero_ns": zero_ns, "message": message}
+        line = {**row, "chunk_s": stream.stamps_ns.tolist(), "zero_ns": zero_ns, "message": message}
         self._lines.append(encoded(line))
 
     def take(self) -> bytes:

@@ -5,11 +5,11 @@ import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-import httpx
 import numpy as np
 
 from servetwin.loadtest.http.exchange import Exchange, Failure, run_exchange
 from servetwin.loadtest.http.recorded_reads import RecordedReads
+from servetwin.loadtest.http.transport import Post
 from servetwin.loadtest.options import Draws, HangUp, LoadOptions
 from servetwin.loadtest.report.rows import Sending
 from servetwin.loadtest.stream.stream_reader import StreamReader
@@ -21,11 +21,10 @@ LONGEST_WAIT_S = 30.0
 
 
 class RetryingClient:
-    """Sends requests to one URL; ``options`` have the timeout, the retries and the seed."""
+    """Posts requests to one URL; ``options`` have the timeout, the retries and the seed."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, options: LoadOptions) -> None:
-        self._client = client
-        self._url = url
+    def __init__(self, post: Post, options: LoadOptions) -> None:
+        self._post = post
         self._options = options
 
     async def send(self, sending: Sending) -> None:
@@ -60,9 +59,7 @@ class RetryingClient:
         tokens = send.hang_up.after_tokens if send.hang_up else None
         hangs_up = None if tokens is None else TokenWatch(tokens)
         headers = send.request.headers
-        await run_exchange(
-            self._client, self._url, send.body, sending, timeout_s, hangs_up, headers
-        )
+        await run_exchange(self._post, send.body, sending, timeout_s, hangs_up, headers)
         if sending.left:
             assert send.hang_up
             sending.failure = _hung_up(send.hang_up)

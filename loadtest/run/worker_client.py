@@ -10,7 +10,7 @@ from typing import Self
 
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.http.exchange import Exchange
-from servetwin.loadtest.http.transport import open_client
+from servetwin.loadtest.http.transport import open_client, posts_to
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero, Schedule
 from servetwin.loadtest.report.rows import Row, Sending, request_rows
@@ -73,7 +73,8 @@ class WorkerClient:
         self._options = options
         self.schedule = schedule
         self._client, self._transport, self._transport_name = open_client(endpoint, options)
-        self._retrying = RetryingClient(self._client, endpoint.url, options)
+        post = posts_to(endpoint.url, self._client, self._transport)
+        self._retrying = RetryingClient(post, options)
         self._watch = LoopWatch()
         self._journal = JournalLines(self._watch.stalls_ns) if journal else None
         self._ahead = ReadAhead(_new_reader(endpoint), self._note_end if journal else None)

@@ -37,7 +37,7 @@ def _doubts_of_output(stream: TokenStream, asked_tokens: int) -> list[Doubt]:
     if sum(stream.tokens) > (made if made is not None and believed else most):
         # Some usage in an event says so, and only one token in each event is sure.
         stream.tokens = [1] * len(stream.tokens)
-        stream.reported = [False] * len(stream.tokens)
+        stream.reported = bytearray(len(stream.tokens))
     if made is None or believed:
         return []
     _drop(stream, "completion_tokens")

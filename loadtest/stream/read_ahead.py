@@ -32,7 +32,7 @@ OnEnd = Callable[[Exchange, TokenStream], None]
 
 
 class ReadAhead:
-    """Reads the answers to requests in flight, and frees the bytes of each that has ended.
+    """Reads the answers to requests in flight, and frees the bytes that it has read.
 
     ``new_reader`` makes what reads one answer. ``unread`` are the exchanges whose answers still
     come in or are not read to their end. ``on_end`` is called with each that has ended and its
@@ -108,7 +108,7 @@ class ReadAhead:
             else:
                 self._fresh.append((exchange, reader.stream))
                 if self._on_end:
-                    self._on_end(exchange, reader.end())
-                if reader.pieces:
-                    exchange.reads = RecordedReads()
+                    self._on_end(exchange, self.stream(exchange))
+            if isinstance(exchange.reads, RecordedReads):
+                exchange.reads.drop(reader.pieces)
             yield

@@ -26,6 +26,7 @@ nothing that needs an escape, have the same structure (``EventPattern``).
 
 import json
 import re
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -89,19 +90,20 @@ def _texts(event: Mapping[str, object]) -> list[Any]:
 class TokenStream:
     """The token events of one answer (stamps in nanoseconds, tokens in each) and its end.
 
-    ``reported`` says for each event whether the server gave its number of tokens, ``thoughts``
-    whether it held reasoning and no answer. ``silent`` lists the events without text that may be no
-    tokens, ``unspoken`` those that may be tokens and are not counted, ``ending`` is the empty event
-    with a finish reason. ``counted`` is the sum of all tokens as they came, ``listed`` of those
-    beyond the first of an event whose ids came. ``others`` are the choices beside the first one,
-    which are not read. ``first_event_ns`` is the stamp of the first event that a client could take
-    for a token. ``is_lines`` says that the answer was lines of JSON, not server-sent events.
+    No column has an object per event. ``reported`` says for each event whether the server gave its
+    number of tokens, ``thoughts`` whether it held reasoning and no answer. ``silent`` lists the
+    events without text that may be no tokens, ``unspoken`` those that may be tokens and are not
+    counted, ``ending`` is the empty event with a finish reason. ``counted`` is the sum of all
+    tokens as they came, ``listed`` of those beyond the first of an event whose ids came. ``others``
+    are the choices beside the first one, which are not read. ``first_event_ns`` is the stamp of the
+    first event that a client could take for a token. ``is_lines`` says that the answer was lines of
+    JSON, not server-sent events.
     """
 
-    stamps_ns: list[int] = field(default_factory=list)
+    stamps_ns: "array[int]" = field(default_factory=lambda: array("q"))
     tokens: list[int] = field(default_factory=list)
-    reported: list[bool] = field(default_factory=list)
-    thoughts: list[bool] = field(default_factory=list)
+    reported: bytearray = field(default_factory=bytearray)
+    thoughts: bytearray = field(default_factory=bytearray)
     silent: list[int] = field(default_factory=list)
     unspoken: list[PlacedEvent] = field(default_factory=list)
     counted: int = 0

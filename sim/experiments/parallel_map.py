@@ -9,16 +9,20 @@ own (``LostItems``).
 
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from multiprocessing import get_context, parent_process
+from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from threading import Thread
+from threading import Thread, current_thread, main_thread
+from threading import enumerate as enumerate_threads
 from typing import Any, TypeVar
+from warnings import catch_warnings
 
 from servetwin.address_space import most_addresses
 from servetwin.workloads.errors import ServetwinError
@@ -114,13 +118,14 @@ def _computed(
     ``under_way`` then has the places that were being computed; it is empty if all have ended.
     Raises ``ServetwinError`` where no process has begun, as in a script without a guard.
     """
-    context, rest = get_context("spawn"), iter(items.items())
+    context, rest = _context(), iter(items.items())
     workers = min(workers, len(items))
     has_begun = context.RawValue("b", 0)
     pool = ProcessPoolExecutor(workers, context, _begin, (function, shared, has_begun))
     try:
         while True:
-            with suppress(BrokenProcessPool):  # What is under way says so as well.
+            with suppress(BrokenProcessPool), _no_warning_of_forks():
+                # What is under way says so as well.
                 for place, item in islice(rest, _UNDER_WAY * workers - len(under_way)):
                     under_way[pool.submit(_call, item)] = place
             if not under_way:
@@ -137,9 +142,25 @@ def _computed(
         pool.shutdown(cancel_futures=True)
 
 
+def _context() -> BaseContext:
+    """Return how processes begin: a copy of this one, which has loaded all that they need.
+
+    Where that may not be safe, beside threads that hold locks and on other systems than Linux, a
+    fresh process loads it anew, for as long as a second.
+    """
+    others = [thread for thread in enumerate_threads() if thread is not main_thread()]
+    may_fork = sys.platform == "linux" and current_thread() is main_thread()
+    return get_context("fork" if may_fork and all(one.daemon for one in others) else "spawn")
+
+
+def _no_warning_of_forks() -> AbstractContextManager[object]:
+    return catch_warnings(action="ignore", category=DeprecationWarning)
+
+
 def end_with_parent() -> None:
-    """Make a worker process ignore Ctrl-C and end when its parent does."""
+    """Make a worker process ignore Ctrl-C and end when its parent does, or by SIGTERM."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     Thread(target=_await, args=(parent_process(),), daemon=True).start()
 
 

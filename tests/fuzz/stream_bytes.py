@@ -199,7 +199,7 @@ def seen(pieces: list[bytes], headers: httpx.Headers | None = None) -> tuple[obj
 
 
 def _but_stamps(stream: TokenStream) -> tuple[object, ...]:
-    assert stream.stamps_ns == sorted(stream.stamps_ns)
+    assert stream.stamps_ns.tolist() == sorted(stream.stamps_ns)
     columns = (stream.tokens, stream.reported, stream.thoughts)
     assert {len(column) for column in columns} == {len(stream.stamps_ns)}
     counts = (stream.counted, stream.silent, len(stream.unspoken), repr(stream.usage))

@@ -7,6 +7,7 @@ import ssl
 import time
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from servetwin.loadtest.http.connection import StampedResponse
 from servetwin.loadtest.http.exchange import Exchange, run_exchange
 from servetwin.loadtest.http.transport import (
     ANSWER,
-    SENT_NS,
     StampingTransport,
     httpx_reason,
     open_client,
+    posts_to,
 )
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.run.client import run_load_test
@@ -47,6 +48,14 @@ from tests.support.raw_server import (
 async def post(transport: httpx.AsyncBaseTransport, url: str, **more: Any) -> httpx.Response:
     async with httpx.AsyncClient(transport=transport, timeout=5) as client:
         return await client.post(url, content=b"{}", **more)
+
+
+@asynccontextmanager
+async def own_client() -> AsyncIterator[tuple[httpx.AsyncClient, StampingTransport]]:
+    """Yield a client and the transport in it."""
+    transport = StampingTransport()
+    async with httpx.AsyncClient(transport=transport) as client:
+        yield client, transport
 
 
 ANSWERS: dict[str, tuple[tuple[bytes, ...], bool]] = {
@@ -108,10 +117,17 @@ def test_the_request_on_the_wire_is_that_of_httpx() -> None:
                 await post(transport, server.url, headers={"X-Key": "a"})
             async with httpx.AsyncClient(transport=StampingTransport()) as client:
                 await client.post(server.url, content=pieces())
-            return [caller.requests[0] for caller in server.callers]
+            async with own_client() as (client, transport):
+                for way in (transport, None):
+                    answer = await posts_to(server.url, client, way)(b"abcd", {"X-Key": "a"})
+                    await answer.aread()
+            return [request for caller in server.callers for request in caller.requests]
 
-    ours, theirs, streamed = run(sent())
+    ours, theirs, streamed, straight, by_client = run(sent())
     assert ours == theirs
+    assert straight == by_client
+    assert b"\r\nX-Key: a\r\n" in straight
+    assert straight.endswith(b"\r\nContent-Length: 4\r\n\r\nabcd")
     assert ours.startswith(b"POST /v1/x?y=1 HTTP/1.1\r\nHost: 127.0.0.1:")
     assert streamed.endswith(b"\r\nContent-Length: 4\r\n\r\nabcd")
     assert b"Transfer-Encoding" not in streamed
@@ -201,21 +217,19 @@ def test_stamps_lie_between_what_the_server_did_and_never_run_backwards() -> Non
         said_ns.append(time.perf_counter_ns())
         await caller.say(b"0\r\n\r\n")
 
-    async def main() -> tuple[httpx.Request, StampedResponse]:
-        async with raw_server(paced) as server:
-            transport = StampingTransport()
-            async with httpx.AsyncClient(transport=transport) as client:
-                request = client.build_request("POST", server.url, content=b"{}")
-                response = await client.send(request, stream=True)
-                answer: StampedResponse = response.extensions[ANSWER]
-                await answer.whole()
-                assert await response.aread() == b"".join(data for _, data in answer.reads)
-        return request, answer
+    async def main() -> tuple[int, StampedResponse]:
+        async with raw_server(paced) as server, own_client() as (client, transport):
+            sent_ns = time.perf_counter_ns()
+            response = await posts_to(server.url, client, transport)(b"{}", None)
+            answer: StampedResponse = response.extensions[ANSWER]
+            await answer.whole()
+            assert await response.aread() == b"".join(data for _, data in answer.reads)
+        return sent_ns, answer
 
-    request, answer = run(main())
+    sent_ns, answer = run(main())
     reads = list(answer.reads)
     assert [data for _, data in reads] == [b"%02d" % index for index in range(20)]
-    stamps = [request.extensions[SENT_NS], *(stamp for stamp, _ in reads)]
+    stamps = [sent_ns, *(stamp for stamp, _ in reads)]
     assert stamps == sorted(stamps)
     for index, stamp_ns in enumerate(stamps[1:]):
         assert said_ns[index] <= stamp_ns <= said_ns[index + 1]
@@ -229,11 +243,10 @@ def test_sent_is_before_the_connection_is_opened() -> None:
             accepted_ns.append(time.perf_counter_ns())
             await says(OK + b"Content-Length: 0\r\n\r\n")(caller)
 
-        client = httpx.AsyncClient(transport=StampingTransport())
-        async with raw_server(handle) as server, client:
+        async with raw_server(handle) as server, own_client() as way:
             exchange = Exchange()
             before_ns = time.perf_counter_ns()
-            await run_exchange(client, server.url, b"{}", exchange, 5.0)
+            await run_exchange(posts_to(server.url, *way), b"{}", exchange, 5.0)
         assert exchange.sent_ns
         assert before_ns < exchange.sent_ns < accepted_ns[0]
 
@@ -249,16 +262,15 @@ def test_a_compressed_stream_is_read_with_its_stamps() -> None:
     head = OK + b"Content-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
 
     async def main() -> Exchange:
-        client = httpx.AsyncClient(transport=StampingTransport())
-        async with raw_server(says(head, *chunks, b"0\r\n\r\n")) as server, client:
+        async with raw_server(says(head, *chunks, b"0\r\n\r\n")) as server, own_client() as way:
             exchange = Exchange()
-            await run_exchange(client, server.url, b"{}", exchange, 5.0)
+            await run_exchange(posts_to(server.url, *way), b"{}", exchange, 5.0)
         return exchange
 
     stream = read_stream(run(main()))
     assert stream.failure is None
     assert len(stream.stamps_ns) == 4
-    assert stream.stamps_ns == sorted(stream.stamps_ns)
+    assert stream.stamps_ns.tolist() == sorted(stream.stamps_ns)
 
 
 @pytest.fixture(scope="module")

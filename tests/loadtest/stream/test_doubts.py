@@ -67,7 +67,7 @@ def test_only_the_first_of_two_choices_is_read(usage_tokens: int) -> None:
     stream = read(*pairs, together, *ends, usage(usage_tokens), DONE)
     assert drop_doubted_usage(stream, 9) == "choices"
     assert (stream.output_tokens, stream.tokens_from) == (4, "events")
-    assert stream.stamps_ns == [1, 3, 5, 7]
+    assert stream.stamps_ns.tolist() == [1, 3, 5, 7]
     assert stream.failure is None
 
 
