@@ -157,10 +157,13 @@ def test_an_error_of_the_function_is_raised_as_it_was(mapped: Mapped) -> None:
 
 
 def test_a_script_without_a_guard_ends_with_the_reason(tmp_path: Path) -> None:
+    """Where its processes are fresh ones: beside a thread of its own."""
     script = tmp_path / "script.py"
     script.write_text(
         "from operator import add\n"
+        "from threading import Timer\n"
         "from servetwin.sim.experiments.parallel_map import map_on_processes\n"
+        "Timer(1.0, print).start()\n"
         "list(map_on_processes(add, 1, [1, 2], 2))\n"
     )
     done = subprocess.run(
