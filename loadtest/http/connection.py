@@ -53,7 +53,7 @@ class StampedResponse(httpx.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the pieces of the body as they come."""
-        self._iterated = queue = asyncio.Queue()
+        self._iterated = queue = asyncio.Queue[bytes]()
         for _, data in self.reads:
             queue.put_nowait(data)
         self._wake_waiters()
