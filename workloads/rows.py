@@ -243,5 +243,6 @@ def utf8(text: str) -> str:
 def _shown(value: Any) -> str:
     """Format the value as JSON, so that an error stays on one line."""
     # Of a long text no more than is shown: a damaged row may have millions of characters.
-    text = json.dumps(value[:_SHOWN_CHARACTERS] if isinstance(value, str) else value)
+    # A Parquet file has values that JSON has not.
+    text = json.dumps(value[:_SHOWN_CHARACTERS] if isinstance(value, str) else value, default=str)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 3]}..."

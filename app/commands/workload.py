@@ -65,6 +65,8 @@ def stats(
         reference = replace(read, path=against, seed=seed, columns=None).read()
         _judge(requests, reference, resampled, as_json)
         return
+    if resampled:
+        raise TraceError("--resampled: is of --against: give it too")
     figures = {"source": requests.source, "clock_s": requests.clock_s, **statistics(requests)}
     lines = [*statistics_lines(figures), *note_lines(requests.notes)]
     print_result(as_json, {**figures, "notes": requests.notes}, lines)

@@ -36,8 +36,7 @@ def build_scenario(
     """Return ``servers`` under the options; ``compared`` are policies of ``replay compare``."""
     named = parse_policies(compared) if compared is not None else NO_POLICIES
     scenario, notes, fit = settled_scenario(trace, servers, policy, cluster, named)
-    print_notes([*notes, fit, prefix_note(scenario.policies, trace)])
-    print_notes(idle_settings(scenario, trace))
+    print_notes([*notes, fit, *idle_settings(scenario, trace)])
     _warn_of_free_swaps(scenario.policies, scenario.servers())
     return scenario
 
@@ -178,8 +177,10 @@ def scenario_record(
 
 
 def idle_settings(scenario: Scenario, trace: Trace) -> Iterator[str]:
-    """Yield a note for each setting that changes nothing."""
+    """Yield a note for each setting that changes nothing, or of which the trace cannot tell."""
     config, cluster = scenario.policies, scenario.cluster
+    if note := prefix_note(config, trace):
+        yield note
     alone = all(request.samples <= 1 for request in trace)
     if config.batching == "beam" and alone:
         yield (

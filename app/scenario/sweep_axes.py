@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.tables import TableOptions
-from servetwin.app.scenario.scenarios import prefix_note, settled_scenario
+from servetwin.app.scenario.scenarios import idle_settings, settled_scenario
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import REGISTRIES, NamedPolicies, parse_settings
 from servetwin.policies.config import PolicyConfig, require_known
@@ -124,7 +124,7 @@ def scenario_at(
     named = NamedPolicies(settings, {}, cluster)
     servers = _servers(options, values)
     scenario, notes, _ = settled_scenario(trace, servers, policy, options.cluster, named)
-    for note in filter(None, (*notes, prefix_note(scenario.policies, trace))):
+    for note in (*notes, *idle_settings(scenario, trace)):
         say(note)
     return scenario
 

@@ -30,6 +30,8 @@ class Format:
     marks: Sequence[Sequence[str]]
     fields: Mapping[str, Sequence[str]]
     per_s: Mapping[str, float] = field(default_factory=dict)
+    units: bool = False
+    """Whether every measured value stands beside its unit."""
     notes: Sequence[str] = ()
     rows: Callable[[Sequence[Record]], Rows] = Rows
 
@@ -85,6 +87,8 @@ class _Fields:
         """Return the path of a field, its value, and the seconds of its unit."""
         path, value = self._found(name)
         if not isinstance(value, Mapping):
+            if self.format.units and value is not None and name not in self.format.per_s:
+                raise RowError(path, "without a unit", value)
             return path, value, 1.0
         unit = value.get("unit")
         if unit not in (*UNITS_S, "tokens"):

@@ -63,6 +63,10 @@ class RecordedRequest:
         known = [(name, stamp) for name, stamp in stamps if stamp is not None]
         if len(known) < 2:
             raise RowError("row", "no times of this request", self.request_id)
+        for name, stamp in known:
+            if abs(stamp) > fields.MAX_SECONDS:
+                beyond = f"beyond {fields.MAX_SECONDS:,.0f} s: in ms or us?"
+                raise RowError(f"{name} stamp", beyond, stamp)
         for (before, earlier), (name, later) in pairwise(known):
             if later < earlier:
                 raise RowError(

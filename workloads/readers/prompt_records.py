@@ -13,13 +13,14 @@ from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.readers.prompt_fields import estimated_tokens, texts_of
 from servetwin.workloads.request import PromptContent, Request
 from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.tables.names import meanings, says_tokens
 from servetwin.workloads.trace import Trace
 
 DEFAULT_OUTPUT_TOKENS = 128
 LENGTH_COLUMNS = ("output_tokens", "max_tokens", "max_completion_tokens", "output_len")
 ANSWER_COLUMNS = ("answer", "completion", "response")
 
-NO_TIMES = "no arrival times in the file: every request arrives at 0; --rate spreads them"
+NO_TIMES = "no arrival times: every request arrives at 0; --rate spreads them"
 ESTIMATED = "lengths estimated at 4 bytes a token; --tokenizer counts them"
 
 Record = Mapping[str, Any]
@@ -45,9 +46,12 @@ class PromptRecords:
         self._records = 0
         self._left_out = 0
         self._without_length = 0
+        self._stamps: list[str] = []
 
     def request(self, line: int, record: Record) -> Request | None:
         """Return the request of the next record. Raises ``RowError``."""
+        if not self._records:
+            self._stamps = [name for name in record if "arrival" in meanings(name)]
         self._records += 1
         try:
             exchange = self._take(without_headers(record, self._rows.header_columns))
@@ -64,6 +68,9 @@ class PromptRecords:
         """Return the trace of the requests, with notes on what is assumed."""
         taken = tuple(filter(None, requests))
         notes = [NO_TIMES, ESTIMATED]
+        notes += [
+            f"{name}: not read, as prompts stand alone in this format" for name in self._stamps
+        ]
         if self._without_length:
             unknown = counted(self._without_length, "prompt")
             notes.append(f"{unknown} without an output length: {DEFAULT_OUTPUT_TOKENS} assumed")
@@ -107,7 +114,8 @@ def answer_of(record: Record) -> str | None:
 
 def _stated_tokens(record: Record) -> int | None:
     """Return the output length that a record states, also as the text of a CSV cell."""
-    field = first_of(record, LENGTH_COLUMNS)
+    told = (name for name in record if says_tokens(name) and "output_tokens" in meanings(name))
+    field = first_of(record, (*LENGTH_COLUMNS, *told))
     if field is None or field[1] == "":
         return None
     name, value = field

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from servetwin.workloads.tables import mapping
-from servetwin.workloads.tables.moments import Content, status_of
+from servetwin.workloads.tables.moments import Content, is_missing, status_of
 from servetwin.workloads.tables.names import (
     is_plain_time,
     meanings,
@@ -170,13 +170,29 @@ class _Recogniser:
         sure = [n for n in named if n.lower() not in _UNSURE_STATES]
         clear = [n for n in named if not self.contents[n].unclear_states]
         chosen = [n for n in sure if n in clear] or clear
-        if chosen:
+        doubted = [n for n in sure if chosen and self._fails_beside(n, chosen[0])]
+        if doubted:
+            self.questions.append(f"which says what failed: {_either([*doubted, chosen[0]])}?")
+            self.guesses["status"] = doubted[0]
+        elif chosen:
             self.columns["status"] = chosen[0]
         elif sure:
             states = ", ".join(map(repr, self.contents[sure[0]].unclear_states[:_SHOWN_STATES]))
             self.questions.append(f"{_shown(sure[0])}: is {states} a failure?")
         else:
             self._codes()
+
+    def _fails_beside(self, name: str, chosen: str) -> bool:
+        """Return whether a row may have failed by one column that was answered by the chosen one.
+
+        What ends an answer has many words.
+        """
+        worked = {True, None} if "reason" in name.lower() else {True}
+        pairs = zip(self.table.column(chosen), self.table.column(name), strict=True)
+        return any(
+            status_of(ours) and not is_missing(theirs) and status_of(theirs) not in worked
+            for ours, theirs in pairs
+        )
 
     def _codes(self) -> None:
         """Ask whether codes in a column without a telling name are states of HTTP."""

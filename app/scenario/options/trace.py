@@ -11,7 +11,9 @@ from typing import Annotated, ClassVar
 from typer import Option
 
 from servetwin.app.scenario.options.distributions import LANES_FORM, lanes_of
+from servetwin.app.scenario.options.groups import given, require_absent
 from servetwin.workloads.errors import TraceError
+from servetwin.workloads.files import is_directory
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.tokenizer import LocalTokenizer
@@ -104,6 +106,8 @@ class TraceOptions(TraceShape):
                 except TraceError as error:
                     raise TraceError(str(error).replace(file.name, "standard input")) from None
             return replace(trace, source="standard input")
+        if not is_directory(self.path):
+            require_absent(given(self, "session_rate_per_s"), "is of a directory of sessions")
         has_window = self.start_s is not None or self.end_s is not None
         trace = read_first(
             self.path,
@@ -140,6 +144,8 @@ class TraceOptions(TraceShape):
         from servetwin.workloads.graphs.compaction import compact
 
         self.check_rates()
+        if self.compact is None:
+            require_absent(given(self, "summary_tokens"), "is of --compact: give it too")
         if self.start_s is not None or self.end_s is not None:
             end_s = float("inf") if self.end_s is None else self.end_s
             whole, trace = trace, transform.window(trace, self.start_s or 0.0, end_s)

@@ -18,6 +18,7 @@ from servetwin.app.scenario.options.distributions import (
     lengths_of,
     think_time_of,
 )
+from servetwin.app.scenario.options.groups import given, require_absent
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.trace import Trace
 
@@ -112,6 +113,8 @@ class UserOptions:
 
 
 CONVERSATIONS = ("multi-turn", "agentic")
+_OF_A_TRACE = "the lengths are those of --lengths-from; leave it out"
+_OF_A_TALK = "conversations of this --structure have lengths of their own; leave it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ class GenerateOptions:
             raise TraceError(
                 f"--structure {structure} and --closed-loop exclude each other; give one"
             )
+        self._require_read()
         trace = self._drawn()
         if self.samples > 1:
             several = tuple(replace(request, samples=self.samples) for request in trace)
@@ -155,6 +159,27 @@ class GenerateOptions:
 
         source = f"{self.named}: {find_named(self.named).source}"
         return replace(trace, notes=(*trace.notes, source))
+
+    def _require_read(self) -> None:
+        """Raise ``OptionError`` for an option that only another load than this one reads."""
+        structure, users, lengths = self.prefix.name, self.users.closed_loop > 0, self.lengths
+        talks, drawn = structure in CONVERSATIONS, lengths.lengths_from is not None
+        shares, prefixes = structure == "shared-prefix", ("groups", "prefix_tokens", "zipf")
+        for is_read, options, why in (
+            (talks, given(self.sessions), "is of --structure multi-turn or agentic: give it too"),
+            (users, given(self.users), "is of --closed-loop: give it too"),
+            (not users, given(self.arrivals), "users of --closed-loop send after their answers"),
+            (not talks and not users, given(self, "requests"), "is of independent requests"),
+            (shares, given(self.prefix, *prefixes), "is of --structure shared-prefix: give it too"),
+            (structure != "independent", given(self.prefix, "block_tokens"), "is of a --structure"),
+            (self.arrivals.diurnal, given(self.arrivals, "peak_to_trough"), "is of --diurnal"),
+            (drawn, given(lengths, "jitter"), "is of --lengths-from: give it too"),
+            (not drawn, given(lengths, "prompt_tokens", "output_tokens"), _OF_A_TRACE),
+            (not talks, given(lengths, "prompt_tokens", "lengths_from"), _OF_A_TALK),
+            (structure != "agentic", given(lengths, "output_tokens"), _OF_A_TALK),
+        ):
+            if not is_read:
+                require_absent(options, why)
 
     def _drawn(self) -> Trace:
         from servetwin.workloads.generators.generate import WorkloadSpec, generate

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from servetwin.app.cli import app
+from servetwin.app.scenario.options.groups import OptionError
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.named import NAMED
 from servetwin.workloads.reading import read_trace
@@ -129,8 +130,10 @@ def test_stats_as_text_fits_the_terminal() -> None:
 )
 def test_generate_makes_every_kind_of_trace(tmp_path: Path, arguments: list[object]) -> None:
     out, again = tmp_path / "out.jsonl", tmp_path / "again.jsonl"
-    printed = run("generate", "--out", out, "--requests", 60, "--seed", 4, *arguments)
-    run("generate", "--out", again, "--requests", 60, "--seed", 4, *arguments)
+    if not {"--sessions", "--closed-loop"} & set(map(str, arguments)):
+        arguments = ["--requests", 60, *arguments]
+    printed = run("generate", "--out", out, "--seed", 4, *arguments)
+    run("generate", "--out", again, "--seed", 4, *arguments)
     assert out.read_bytes() == again.read_bytes()
     assert max(map(len, printed.removeprefix(str(out)).splitlines())) <= 100
     lines = run("stats", out).splitlines()
@@ -172,6 +175,41 @@ def test_generate_refuses_in_one_line(
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--structure", "multi-turn", "--requests", 9], "--requests: is of independent requests"),
+        (["--closed-loop", 2, "--requests", 9], "--requests: is of independent requests"),
+        (["--closed-loop", 2, "--rate", 9], "--rate: users of --closed-loop send after their an"),
+        (["--sessions", 9], "--sessions: is of --structure multi-turn or agentic: give it too"),
+        (["--sub-agents", 1], "--sub-agents: is of --structure multi-turn or agentic: give it to"),
+        (["--each", 9], "--each: is of --closed-loop: give it too"),
+        (["--think-time", 2], "--think-time: is of --closed-loop: give it too"),
+        (["--prefix-tokens", 32], "--prefix-tokens: is of --structure shared-prefix: give it too"),
+        (["--jitter", 0.1], "--jitter: is of --lengths-from: give it too"),
+        (
+            ["--lengths-from", SAMPLE, "--output-tokens", 9],
+            "--output-tokens: the lengths are those of --lengths-from; leave it out",
+        ),
+        (
+            ["--structure", "multi-turn", "--prompt-tokens", 9],
+            "--prompt-tokens: conversations of this --structure have lengths of their own",
+        ),
+        (
+            ["--structure", "agentic", "--output-tokens", 9],
+            "--output-tokens: conversations of this --structure have lengths of their own",
+        ),
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments))[:40] if isinstance(arguments, list) else "",
+)
+def test_generate_refuses_an_option_that_its_load_does_not_read(
+    tmp_path: Path, arguments: list[object], message: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        run("generate", "--out", tmp_path / "x.jsonl", *arguments)
+    assert str(raised.value).startswith(message)
+
+
 def test_stats_against_prints_the_pass_table(tmp_path: Path) -> None:
     lines = run("stats", SAMPLE, "--against", SAMPLE).splitlines()
     assert max(map(len, lines)) <= 100
@@ -185,6 +223,11 @@ def test_stats_against_prints_the_pass_table(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "FAIL" in result.output
     assert "checks FAILED" in result.output.splitlines()[-1]
+
+
+def test_resampled_wants_a_reference() -> None:
+    line = refused("workload", "stats", SAMPLE, "--resampled")
+    assert line == "servetwin: --resampled: is of --against: give it too"
 
 
 def test_stats_against_as_json() -> None:

@@ -9,6 +9,8 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
+from tests.support.command import servetwin
+from tests.support.paths import SAMPLE
 
 SERVER = build_setup("llama-3-8b", "h100").scenario()
 
@@ -46,3 +48,17 @@ def test_a_setting_that_changes_nothing_is_said(
     notes = list(idle_settings(under(settings, cluster), trace(samples)))
     assert len(notes) == (begins is not None)
     assert begins is None or notes[0].startswith(begins)
+
+
+def test_every_command_with_scenarios_says_so() -> None:
+    idle = (SAMPLE, "--model", "llama-3-8b", "--gpu", "h100", "--limit", 20, "--replicas", 3)
+    split = (*idle, "--prefill-decode", 1, 2)
+    searched = ("--slo", "e2e=60s", "--vary", "max_seqs=4")
+    for command in (
+        ("replay", *split, "--replications", 0),
+        ("sweep", *split, *searched, "--rates", 2, "--processes", 1),
+        ("capacity", *split, *searched, "--replications", 0, "--precision", 0.5),
+    ):
+        done = servetwin(*command)
+        assert done.code == 0, done.err
+        assert done.err.count("replicas 3 changes nothing") == 1, done.err

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,6 +125,10 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
     return "\n".join(map(json.dumps, records))
 
 
+def in_ms(report: str) -> str:
+    return re.sub(r"17000000\d\d\.\d+", lambda stamp: str(1000 * float(stamp[0])), report)
+
+
 @pytest.mark.parametrize(
     ("text", "mapping", "says"),
     [
@@ -176,6 +181,12 @@ def changed(change: Callable[[dict[str, object]], object]) -> str:
             files.csv().replace(",100,", ",3000000000,"),
             CSV_MAP,
             ":2: field 'in': beyond 2147483647",
+        ),
+        (in_ms(files.guidellm()), None, "arrival stamp': beyond 10,000,000,000 s: in ms or us?"),
+        (
+            re.sub(r'{"value": (250.0), "unit": "ms"}', r"\1", files.aiperf()),
+            None,
+            "metrics.time_to_first_token': without a unit (250.0)",
         ),
         ('{"resourceSpans": 1}', None, "'resourceSpans': not a list"),
         ('{"resourceSpans": [1]}', None, "'resourceSpans[0]': not a JSON object"),

@@ -94,3 +94,14 @@ def test_answers_that_preempt_each_other_forever_are_stopped(
     alike = replace(request("a", prompt=61, output=104), samples=4)
     with pytest.raises(Stalled, match=r"^4 sequences preempt .* \(51 preemptions"):
         simulate([alike], build_scheduler(config), ONE_SECOND)
+
+
+def test_preemptions_between_which_there_are_tokens_are_no_stall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("servetwin.sim.core.replica.MOST_PREEMPTIONS_IN_VAIN", 3)
+    config = PolicyConfig(kv_tokens=192, max_seqs=6, max_model_len=160, token_budget=200)
+    requests = [request(f"{number}", prompt=16, output=120) for number in range(6)]
+    rows = simulate(requests, build_scheduler(config), ONE_SECOND).requests
+    assert rows["status"].to_list() == ["finished"] * 6
+    assert rows["preemptions"].sum() > 2 * 3

@@ -119,7 +119,7 @@ def test_specifications_say_all_of_it() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        (),
+        ("--requests", 9),
         ("--arrivals", "gamma:cv=2", "--prompt-tokens", "pareto", "--prefix-groups", 4),
         ("--arrivals", "mmpp2", "--diurnal", "--output-tokens", "exponential"),
         ("--structure", "multi-turn"),
@@ -129,7 +129,7 @@ def test_specifications_say_all_of_it() -> None:
 )
 def test_no_note_of_a_trace_is_code(tmp_path: Path, options: tuple[object, ...]) -> None:
     out = tmp_path / "trace.jsonl"
-    done = servetwin("workload", "generate", "--requests", 9, *options, "--out", out)
+    done = servetwin("workload", "generate", *options, "--out", out)
     assert done.code == 0, done.err
     (said, *_) = read_trace(out).notes
     assert said.endswith("; seed 0")

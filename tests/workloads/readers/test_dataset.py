@@ -3,6 +3,8 @@
 import gzip
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,20 @@ def test_a_broken_row_is_named_and_may_be_skipped(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"x.parquet:4: field 'prompt': empty"):
         read_trace(path)
     assert len(read_trace(path, max_bad_rows=1)) == 3
+
+
+@pytest.mark.parametrize("value", [Decimal("5.00"), datetime(2026, 3, 29, tzinfo=UTC), b"5"])
+def test_a_value_that_json_has_not_is_named(value: object, tmp_path: Path) -> None:
+    path = parquet(tmp_path / "x.parquet", [{"prompt": "a", "max_tokens": value}])
+    with pytest.raises(TraceError, match=r"x.parquet:1: field 'max_tokens': not an integer"):
+        read_trace(path)
+
+
+def test_a_column_of_stamps_that_is_not_read_is_named(tmp_path: Path) -> None:
+    stamped = {"created_at": datetime(2026, 3, 29, tzinfo=UTC), "completion_tokens": 5}
+    trace = read_trace(parquet(tmp_path / "x.parquet", [{**one, **stamped} for one in CHATS]))
+    assert trace.notes[2] == "created_at: not read, as prompts stand alone in this format"
+    assert [(r.arrival_s, r.output_tokens) for r in trace] == [(0.0, 5)] * 3
 
 
 def test_a_reader_is_no_choice_for_a_dataset(tmp_path: Path) -> None:

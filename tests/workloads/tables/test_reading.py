@@ -159,6 +159,18 @@ DOUBTS = [
         "status: is '7' a failure?",
         "arrival=ts,prompt_tokens=in,output_tokens=out",
     ),
+    *(
+        (
+            "ts,in,out,status,finish_reason\n2026-11-20 09:00:00,4,5,ok,stop\n"
+            f"2026-11-20 09:00:00,4,5,{status},{reason}\n",
+            "which says what failed: ",
+            f"arrival=ts,prompt_tokens=in,output_tokens=out,status={doubted}",
+        )
+        for status, reason, doubted in (
+            ("client_gone", "stop", "status"),
+            ("ok", "abort", "finish_reason"),
+        )
+    ),
     ("ts,in,out\n2026-11-20 09:00:00,a,b\n", "no column is clearly the prompt", "arrival_s=COLUMN"),
     ("ts_ms,in,out\n1795165200,4,5\n", "ts_ms: 1795165200 are no ms since 1970", "arrival_s=ts_ms"),
     (
@@ -250,6 +262,16 @@ def test_failed_requests_are_counted_by_their_reason(write: Write) -> None:
         "failed",
         "ok",
     ]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [("ok", "eos_token"), ("failed", "abort"), ("failed", "stop"), ("ok", "")]
+)
+def test_columns_of_states_that_agree_are_no_doubt(status: str, reason: str, write: Write) -> None:
+    text = "ts,in,out,status,finish_reason\n2026-11-20 09:00:00,4,5,ok,stop\n"
+    trace = read_trace(write(f"{text}2026-11-20 09:00:00,4,5,{status},{reason}\n"))
+    assert len(trace) == 1 + (status == "ok")
+    assert "status=status; left: finish_reason" in trace.notes[0]
 
 
 def test_an_error_fails_whatever_the_status_says(write: Write) -> None:

@@ -1,6 +1,8 @@
 """A mapping of columns comes from ``--map`` or from a scenario, which asks nothing then."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from servetwin.app.scenario.files.scenario_file import (
     parse_scenario,
 )
 from servetwin.app.scenario.options.deployment import Deployment
+from servetwin.app.scenario.options.groups import OptionError
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.simulations import ReplayOptions
 from servetwin.app.scenario.options.trace import TraceOptions
@@ -49,3 +52,19 @@ def test_a_scenario_keeps_the_mapping(table: Path) -> None:
 def test_a_mapping_without_its_table_is_refused(table: Path) -> None:
     with pytest.raises(TraceError, match="--map: give the trace"):
         TraceOptions(columns=MAP).read_or_sample()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"summary_tokens": 100}, "--summary-tokens: is of --compact: give it too"),
+        ({"session_rate_per_s": 2.0}, "--session-rate: is of a directory of sessions"),
+    ],
+)
+def test_an_option_that_this_trace_does_not_read_is_refused(
+    options: dict[str, Any], says: str, table: Path
+) -> None:
+    trace = TraceOptions(path=table, columns=MAP, **options)
+    with pytest.raises(OptionError, match=f"^{says}$"):
+        trace.read()
+    assert len(replace(trace, compact=500, session_rate_per_s=None).read()) == 2
