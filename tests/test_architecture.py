@@ -155,6 +155,13 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_server_starts_its_core_before_it_loads_frames() -> None:
+    """They take a third of what comes before the core imports torch."""
+    command = "servetwin.app.commands.serve, servetwin.engine.core.core_process"
+    code = f"import sys, {command}; sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
 @pytest.mark.slow
 def test_simulator_and_load_tester_work_without_torch(tmp_path: Path) -> None:
     code = (

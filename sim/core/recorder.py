@@ -2,9 +2,9 @@
 
 from array import array
 from struct import Struct
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from servetwin.policies.batch import Batch
 from servetwin.policies.drafted_decodes import DraftedDecodes
@@ -14,6 +14,9 @@ from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, Columns, latencies
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
 from servetwin.workloads.request import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STEP_MEANINGS = MEANINGS["steps"]
 """The columns of ``steps.parquet``, one row per run of equal steps."""
@@ -156,11 +159,13 @@ class Recorder:
         """Return when the client had the last token of a finished request."""
         return self._last_s[row]
 
-    def requests_frame(self) -> pd.DataFrame:
+    def requests_frame(self) -> "pd.DataFrame":
         """Return one row per request, in order of arrival: ``REQUEST_COLUMNS``.
 
         Where requests reason, also ``REASONING_COLUMNS`` (``sim.records.metrics``).
         """
+        import pandas as pd
+
         requests, errors = self.requests, self.errors
         rows = len(requests)
         stamps_s = np.array([request.arrival_s for request in requests])
@@ -191,8 +196,10 @@ class Recorder:
         names = dict.fromkeys((*REQUEST_COLUMNS, *columns))
         return pd.DataFrame({name: columns[name] for name in names})
 
-    def steps_frame(self) -> pd.DataFrame:
+    def steps_frame(self) -> "pd.DataFrame":
         """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""
+        import pandas as pd
+
         table = np.frombuffer(self.steps, dtype=STEP_ROW)
         frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
         if self.keep_usage:  # in the order of beginnings, which is that of ends on each replica

@@ -26,16 +26,18 @@ steady part (``sim.records.steady_part``) stand beside those of the whole run.
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from servetwin.sim.records.steady_part import SteadyPart, steady_part
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import CANCELLED_BY_TEST
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 AnyArray = npt.NDArray[Any]
 Arrays = dict[str, AnyArray]
@@ -75,7 +77,7 @@ class SLO:
     ttfo_s: float | None = None
     """The time to the first visible token: the TTFT where no request reasons."""
 
-    def met(self, requests: pd.DataFrame) -> pd.Series:
+    def met(self, requests: "pd.DataFrame") -> "pd.Series":
         """Return which requests finished within every limit; an undefined TPOT breaks none.
 
         Raises ``TraceError`` for a limit on tasks where the run has none.
@@ -88,7 +90,7 @@ class SLO:
         return good
 
 
-def _limited(requests: pd.DataFrame, name: str) -> pd.Series:
+def _limited(requests: "pd.DataFrame", name: str) -> "pd.Series":
     """Return what is limited; a task without a time breaks every limit, a part of one none.
 
     So does an answer without a visible token.
@@ -107,7 +109,7 @@ def _limited(requests: pd.DataFrame, name: str) -> pd.Series:
     return requests[name].fillna(np.inf).where(is_task)
 
 
-def derive(stamps: pd.DataFrame) -> pd.DataFrame:
+def derive(stamps: "pd.DataFrame") -> "pd.DataFrame":
     """Return the stamps with the latencies (``latencies``).
 
     Without a column ``first_chunk_tokens``, the first chunk of a request is one token.
@@ -132,17 +134,17 @@ def latencies(stamps: Mapping[str, AnyArray], first_chunk_tokens: AnyArray | int
     }
 
 
-def measured(requests: pd.DataFrame) -> pd.DataFrame:
+def measured(requests: "pd.DataFrame") -> "pd.DataFrame":
     """Return the requests that are not marked as ``warm_up``."""
     return requests[~requests["warm_up"].astype(bool)] if "warm_up" in requests else requests
 
 
-def mean_latencies(requests: pd.DataFrame) -> dict[str, float]:
+def mean_latencies(requests: "pd.DataFrame") -> dict[str, float]:
     """Return the mean of each of ``LATENCIES`` over requests, in seconds."""
     return {name: float(requests[name].mean()) for name in LATENCIES}
 
 
-def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
+def summarize(requests: "pd.DataFrame", slo: SLO | None = None) -> dict[str, Any]:
     """Return the figures of a run; with ``slo`` also goodput and attainment.
 
     ``steady`` has those of its steady part (``steady_figures``).
@@ -169,7 +171,7 @@ def summarize(requests: pd.DataFrame, slo: SLO | None = None) -> dict[str, Any]:
     }
 
 
-def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]:
+def steady_figures(requests: "pd.DataFrame", steady: SteadyPart) -> dict[str, Any]:
     """Return the figures of the steady part of a run.
 
     Latencies are of the requests that arrive in it, throughputs of what finishes in it, per second
@@ -194,8 +196,10 @@ def steady_figures(requests: pd.DataFrame, steady: SteadyPart) -> dict[str, Any]
     }
 
 
-def gaps_s(chunk_s: pd.Series) -> pd.Series:
+def gaps_s(chunk_s: "pd.Series") -> "pd.Series":
     """Return the gaps between consecutive chunks of a request (ITL), all requests together."""
+    import pandas as pd
+
     gaps = [np.diff(stamps) for stamps in chunk_s]
     return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
 
@@ -223,7 +227,7 @@ def figure(summary: Mapping[str, Any], metric: str) -> float | None:
     return value if value is None else float(value)
 
 
-def _finished(requests: pd.DataFrame) -> Arrays:
+def _finished(requests: "pd.DataFrame") -> Arrays:
     """Return the columns that figures are made of, of the finished requests."""
     rows = requests["status"].to_numpy() == "finished"
     names = [*_SUMMARIZED, *(REASONING_COLUMNS if "reasoning_tokens" in requests else ())]
@@ -241,13 +245,13 @@ def _latencies(finished: Arrays) -> dict[str, Any]:
     return {name: describe(each) for name, each in values.items()}
 
 
-def _makespan_s(requests: pd.DataFrame, finished: Arrays) -> float:
+def _makespan_s(requests: "pd.DataFrame", finished: Arrays) -> float:
     if not len(finished["last_token_s"]):
         return 0.0
     return float(finished["last_token_s"].max() - requests["scheduled_s"].min())
 
 
-def _attainment(requests: pd.DataFrame, slo: SLO, makespan_s: float) -> dict[str, float | None]:
+def _attainment(requests: "pd.DataFrame", slo: SLO, makespan_s: float) -> dict[str, float | None]:
     if "error" in requests:
         requests = requests[requests["error"] != CANCELLED_BY_TEST]
     good = int(slo.met(requests).sum())
@@ -262,7 +266,7 @@ def ratio(part: float, whole: float) -> float | None:
 Floats = npt.NDArray[np.float64]
 
 
-def margins(requests: pd.DataFrame, slo: SLO) -> Floats:
+def margins(requests: "pd.DataFrame", slo: SLO) -> Floats:
     """Return the largest latency / limit of each request: at most 1 where it keeps the SLO."""
     worst = np.zeros(len(requests))
     for name in LIMITED:

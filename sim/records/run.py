@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 import yaml
-from pandas.api.types import is_numeric_dtype
 
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, SLO, summarize
@@ -24,6 +22,9 @@ from servetwin.sim.records.tasks import task_figures
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import Drafts, mapping_in
 from servetwin.workloads.program.package import own_version
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUMMARY = "summary.json"
 """Written last, and only if all other files of its folder are: it marks a complete run."""
@@ -108,8 +109,10 @@ def _lacks_any(folder: Path, unwritten: Iterable[Unwritten]) -> bool:
     return any(Path(file.name).parent == folder for file in unwritten)
 
 
-def requests_csv(requests: pd.DataFrame) -> bytes:
+def requests_csv(requests: "pd.DataFrame") -> bytes:
     """Return the bytes of ``requests.csv``."""
+    import pandas as pd
+
     cells = {
         name: column.map(_as_json) if column.map(_is_list).any() else column
         for name, column in requests.items()
@@ -186,8 +189,10 @@ def save_files(folder: Path, files: Callable[[], Files]) -> None:
         raise NotSaved(folder, unwritten, *write_elsewhere(files()))
 
 
-def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> pd.DataFrame:
+def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> "pd.DataFrame":
     """Return stamps by request row; what had not happened by the end is undefined."""
+    import pandas as pd
+
     listed = [tuple(row) for row in rows]
     if not listed:  # Most runs have none, and pandas takes its time over no rows.
         return pd.DataFrame({name: np.empty(0, _stamp_type(name)) for name in columns})
@@ -210,8 +215,8 @@ class Run:
     """
 
     kind: RunKind
-    requests: pd.DataFrame
-    steps: pd.DataFrame
+    requests: "pd.DataFrame"
+    steps: "pd.DataFrame"
     scenario: dict[str, Any]
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -220,8 +225,8 @@ class Run:
     engine in a load test, on its clock, where the engine's step log was read."""
     as_csv: bool = False
     """Whether the folder also has the requests as CSV."""
-    pauses: pd.DataFrame = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
-    handovers: pd.DataFrame = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
+    pauses: "pd.DataFrame" = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
+    handovers: "pd.DataFrame" = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
         """Return the figures of the run (``sim.records.metrics.summarize``) and ``extra``."""
@@ -308,14 +313,19 @@ def _require_kinds(values: Mapping[str, Any], kinds: Mapping[str, type]) -> None
             raise ValueError(f"scenario.yaml: {name}: {values[name]!r:.60} is no {kind.__name__}")
 
 
-def _require_order(requests: pd.DataFrame) -> None:
+def _require_order(requests: "pd.DataFrame") -> None:
     """Raise ValueError for a request that has its last token before its first."""
     for row in np.flatnonzero(requests["last_token_s"] < requests["first_token_s"])[:1]:
         raise ValueError(f"requests.parquet: row {row}: last_token_s is before first_token_s")
 
 
-def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = False) -> pd.DataFrame:
+def _checked_frame(
+    path: Path, columns: Iterable[str], may_be_empty: bool = False
+) -> "pd.DataFrame":
     """Read a frame. Raises ValueError where a column lacks, or has text in the place of numbers."""
+    import pandas as pd
+    from pandas.api.types import is_numeric_dtype
+
     frame = pd.read_parquet(path)
     if may_be_empty and frame.empty:
         return frame
@@ -336,13 +346,15 @@ def _load_records(path: Path) -> list[StepRecord]:
     return [StepRecord.of_row(json.loads(line)) for line in lines]
 
 
-def _bytes_if_any(frame: pd.DataFrame) -> bytes | None:
+def _bytes_if_any(frame: "pd.DataFrame") -> bytes | None:
     return None if frame.empty else frame.to_parquet(index=False)
 
 
-def _load_if_any(path: Path, columns: tuple[str, ...]) -> pd.DataFrame:
+def _load_if_any(path: Path, columns: tuple[str, ...]) -> "pd.DataFrame":
     if not path.exists():
         return stamps_frame((), columns)
+    import pandas as pd
+
     return pd.read_parquet(path, columns=list(columns))
 
 

@@ -18,11 +18,13 @@ statistic, and a cut by when requests end would leave out the long ones.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 WHOLE_RUN, STEADY_PART = "whole run", "steady part"
 """The names of the two on consoles, in tables and on pages."""
@@ -42,7 +44,7 @@ class SteadyPart:
     ``unsettled`` says why there are none; None where there are some.
     """
 
-    requests: pd.DataFrame
+    requests: "pd.DataFrame"
     unsettled: str | None = None
 
     @property
@@ -56,7 +58,7 @@ class SteadyPart:
         return float(self.requests["scheduled_s"].max())
 
 
-def steady_part(requests: pd.DataFrame) -> SteadyPart:
+def steady_part(requests: "pd.DataFrame") -> SteadyPart:
     """Find the steady part of a run; ``requests`` have the columns ``REQUEST_COLUMNS``."""
     arrived = requests.sort_values("scheduled_s", kind="stable")
     if len(arrived) < MIN_REQUESTS:
@@ -86,7 +88,7 @@ def _grows_throughout(present: npt.NDArray[np.float64]) -> bool:
     return is_growth(float(rise), len(present))
 
 
-def number_found(arrived: pd.DataFrame) -> npt.NDArray[np.float64]:
+def number_found(arrived: "pd.DataFrame") -> npt.NDArray[np.float64]:
     """Return how many earlier requests are in the system when each arrives.
 
     ``arrived`` is in order of arrival. A request without a last token is not counted: when it

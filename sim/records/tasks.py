@@ -2,9 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from servetwin.sim.records.metrics import describe, measured, ratio
 from servetwin.workloads.graphs.lanes import LaneSource
@@ -12,21 +10,26 @@ from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import endless_hits
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 FIRST_TURNS = (0, 1, 2, 5, 10, 20, 50)
 """The first turn of each row of figures by turn."""
 _USER = "user-"
 
 
 def with_tasks(
-    frame: pd.DataFrame, requests: Sequence[Request], source: TaskGraph[Any] | LaneSource[Any],
+    frame: "pd.DataFrame", requests: Sequence[Request], source: TaskGraph[Any] | LaneSource[Any],
     *, cached_answers: bool = True,
-) -> pd.DataFrame:  # fmt: skip
+) -> "pd.DataFrame":  # fmt: skip
     """Return the requests of a run with the columns of tasks, and of lanes where these sent them.
 
     A task is all that waits for each other (``workloads.graphs``); the requests of a user are none.
     ``requests`` are in the order of sending; with ``cached_answers`` later prompts find the answers
     that they repeat in the cache.
     """
+    import pandas as pd
+
     if any((request.tenant or "").startswith(_USER) for request in requests):
         return frame
     names = frame["request_id"].tolist()
@@ -52,7 +55,7 @@ def with_tasks(
     return frame.assign(task_s=times_s.where(finished & (numbers >= 0)))
 
 
-def task_of(requests: pd.DataFrame, row: int | None = None) -> pd.DataFrame | None:
+def task_of(requests: "pd.DataFrame", row: int | None = None) -> "pd.DataFrame | None":
     """Return the requests of the task of a row, else of the slowest task.
 
     None where there is none, or it has but one request.
@@ -67,7 +70,7 @@ def task_of(requests: pd.DataFrame, row: int | None = None) -> pd.DataFrame | No
     return task if len(task) > 1 else None
 
 
-def task_figures(requests: pd.DataFrame) -> dict[str, Any]:
+def task_figures(requests: "pd.DataFrame") -> dict[str, Any]:
     """Return ``task_s`` and ``tasks`` of a summary; nothing where the run has none.
 
     A task takes from its first request to the last token of its last one, sub-agents in the
@@ -95,7 +98,7 @@ def task_figures(requests: pd.DataFrame) -> dict[str, Any]:
     return {"task_s": describe(times_s), "tasks": figures}
 
 
-def _by_turn(requests: pd.DataFrame) -> Iterable[dict[str, Any]]:
+def _by_turn(requests: "pd.DataFrame") -> Iterable[dict[str, Any]]:
     """Yield TTFT and prefix hits of the turns of sessions, a few turns together."""
     numbered = requests[requests["turn"].notna()]
     for first, end in pairwise((*FIRST_TURNS, float("inf"))):
@@ -111,7 +114,7 @@ def _by_turn(requests: pd.DataFrame) -> Iterable[dict[str, Any]]:
         }
 
 
-def _hit_rate(requests: pd.DataFrame, column: str) -> float | None:
+def _hit_rate(requests: "pd.DataFrame", column: str) -> float | None:
     """Return the share of the prompt tokens that a cache had; None where that is not known."""
     if column not in requests:
         return None

@@ -17,15 +17,17 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import inf
-from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 
 from servetwin.policies.protocols import KVLayout
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.workloads.program.package import shipped_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Origin = Literal[
     "measured here", "measured by others", "kernel tables", "computed from data sheets",
@@ -94,15 +96,15 @@ class Source:
 
     origin: Origin = field(default="computed from data sheets", kw_only=True)
 
-    def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
+    def row_shares(self, steps: "pd.DataFrame") -> dict[Provenance, FloatArray]:
         """Return the share of the steps of each row, by kind; the shares of a row sum to 1."""
         return {"roofline": np.ones(len(steps))}
 
-    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+    def row_origins(self, steps: "pd.DataFrame") -> dict[Origin, FloatArray]:
         """Return the share of the time of each row, by origin; the shares of a row sum to 1."""
         return {self.origin: np.ones(len(steps))}
 
-    def excesses(self, steps: pd.DataFrame) -> list[Excess]:
+    def excesses(self, steps: "pd.DataFrame") -> list[Excess]:
         """Return the features beyond their measured range, at their largest."""
         return []
 
@@ -118,14 +120,14 @@ class Calibration(Source):
     largest: MeasuredRange
     origin: Origin = field(default="measured here", kw_only=True)
 
-    def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
+    def row_shares(self, steps: "pd.DataFrame") -> dict[Provenance, FloatArray]:
         """Return the shares of interpolated and extrapolated steps."""
         inside = _share_within(steps, self.largest.decode_context_tokens)
         for feature, values in _constant_features(steps).items():
             inside[values > getattr(self.largest, feature)] = 0.0
         return {"interpolated": inside, "extrapolated": 1 - inside}
 
-    def excesses(self, steps: pd.DataFrame) -> list[Excess]:
+    def excesses(self, steps: "pd.DataFrame") -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
         features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
         reached = {name: float(values.max(initial=0.0)) for name, values in features.items()}
@@ -158,7 +160,7 @@ class RunProvenance:
         return asdict(self)
 
 
-def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvenance:
+def run_provenance(steps: "pd.DataFrame", sources: Sequence[Source]) -> RunProvenance:
     """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i.
 
     Replicas of one source are taken together.
@@ -182,7 +184,7 @@ def run_provenance(steps: pd.DataFrame, sources: Sequence[Source]) -> RunProvena
 
 
 def _busy_s(
-    steps: pd.DataFrame, sources: Mapping[int, Source], source_of_replica: npt.NDArray[Any]
+    steps: "pd.DataFrame", sources: Mapping[int, Source], source_of_replica: npt.NDArray[Any]
 ) -> tuple[Mapping[Provenance, float], Mapping[Origin, float], Mapping[Origin, float]]:
     """Return the busy time by kind, by origin and its extrapolated part, replica by replica."""
     busy_s: defaultdict[Provenance, float] = defaultdict(float)
@@ -213,7 +215,7 @@ def _shares(sums_s: Mapping[_Key, float], total_s: float) -> dict[_Key, float]:
     return {key: spent_s / total_s for key, spent_s in sums_s.items() if spent_s}
 
 
-def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:
+def _share_within(steps: "pd.DataFrame", most: float) -> FloatArray:
     """Return the share of the steps of each row whose decode context is at most ``most``."""
     context = steps["decode_context_tokens"].to_numpy(float)
     growth = np.maximum(1.0, steps["decode_sequences"].to_numpy(float))
@@ -222,13 +224,13 @@ def _share_within(steps: pd.DataFrame, most: float) -> FloatArray:
     return np.asarray(np.clip(within, 0, count) / count, dtype=np.float64)
 
 
-def _last_context(steps: pd.DataFrame) -> FloatArray:
+def _last_context(steps: "pd.DataFrame") -> FloatArray:
     """Return the decode context in the last step of each row."""
     growth = (steps["steps"] - 1) * steps["decode_sequences"]
     return (steps["decode_context_tokens"] + growth).to_numpy(float)
 
 
-def _constant_features(steps: pd.DataFrame) -> dict[str, FloatArray]:
+def _constant_features(steps: "pd.DataFrame") -> dict[str, FloatArray]:
     """Return the features that are equal in all steps of a row."""
     names = ("decode_sequences", "prefill_chunks", "rows", "prefill_pairs")
     return {name: steps[name].to_numpy(float) for name in names}
