@@ -25,6 +25,9 @@ from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
 
+REPEATS = 0.1
+"""Share of the prompts' tokens from which on it is said that no prefix cache is on."""
+
 
 def build_scenario(
     trace: Trace,
@@ -145,6 +148,24 @@ def prefix_note(config: PolicyConfig, trace: Trace) -> str | None:
     return (
         f"this trace cannot tell what the prefix cache does: {why}; in a scenario file, "
         "workload.prefix_share or workload.conversations assumes some"
+    )
+
+
+def repeats_note(config: PolicyConfig, trace: Trace, policy: PolicyOptions) -> str | None:
+    """Return how much of the prompts a prefix cache could keep, where it is off by default; None
+    for less than a tenth.
+    """
+    from servetwin.workloads.statistics.statistics import endless_hits
+
+    chosen = policy.prefix_cache is not None or config.prefix_cache or config.kv != "paged"
+    if chosen or not trace.has_prefix_ids:
+        return None
+    share = sum(endless_hits(trace)) / sum(request.prompt_tokens for request in trace)
+    if share < REPEATS:
+        return None
+    return (
+        f"the prompts repeat {share:.0%} of their tokens, which are computed anew: --prefix-cache "
+        "keeps them, as vLLM does by default"
     )
 
 

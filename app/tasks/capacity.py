@@ -14,6 +14,7 @@ from servetwin.app.scenario.options.distributions import think_time_of
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.prices import Prices, parse_prices
+from servetwin.app.scenario.scenarios import repeats_note
 from servetwin.app.scenario.sweep_axes import combinations, scenario_at, swept_axes
 from servetwin.app.words import print_notes
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, find_capacity
@@ -61,6 +62,7 @@ class Search:
             count_report.as_record(answers, self.target, load, record),
             [*server, *count_report.report_lines(answers, self.target, load, len(trace))],
         )
+        print_notes([repeats_note(possible[0].policies, trace, self.options.policy)])
 
     def _candidates(
         self, trace: Trace, say: Callable[[str], object]

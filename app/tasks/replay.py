@@ -30,9 +30,14 @@ from servetwin.app.scenario.options.common import RunChart
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.simulations import ReplayOptions, RunOptions
-from servetwin.app.scenario.scenarios import build_scenario, fit_to_trace, scenario_record
+from servetwin.app.scenario.scenarios import (
+    build_scenario,
+    fit_to_trace,
+    repeats_note,
+    scenario_record,
+)
 from servetwin.app.scenario.servers import Servers
-from servetwin.app.words import origin_words
+from servetwin.app.words import origin_words, print_notes
 from servetwin.sim.experiments.fleet import devices
 from servetwin.sim.experiments.predict import Redraw, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
@@ -170,6 +175,7 @@ class Replay:
                     run.extra["intervals"] = intervals
                     run.save(folder)
                 self._print(scenario, run, intervals, folder)
+        print_notes([repeats_note(scenario.policies, trace, self.options.policy)])
         if plotted:
             self._draw(plotted, chart, {scenario.name: run})
 

@@ -1,10 +1,13 @@
 """Settings that change nothing are said; the ones that change something are not."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from servetwin.app.scenario.scenarios import idle_settings
+from servetwin.app.scenario.options.policy import PolicyOptions
+from servetwin.app.scenario.scenarios import idle_settings, repeats_note
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.request import Request
@@ -62,3 +65,24 @@ def test_every_command_with_scenarios_says_so() -> None:
         done = servetwin(*command)
         assert done.code == 0, done.err
         assert done.err.count("replicas 3 changes nothing") == 1, done.err
+
+
+@pytest.mark.parametrize(
+    ("second", "settings", "says"),
+    [
+        (range(6), {}, "the prompts repeat 48% of their tokens, which are computed anew"),
+        (range(6), {"prefix_cache": True}, None),
+        (range(6), {"kv": "contiguous"}, None),
+        (range(9, 15), {}, None),
+        ((), {}, None),
+    ],
+)
+def test_prompts_that_repeat_without_a_prefix_cache_are_said(
+    second: Iterable[int], settings: dict[str, Any], says: str | None
+) -> None:
+    ids = (tuple(range(6)), tuple(second))
+    both = (Request(str(ids), 0.0, 100, 9, prefix, block_tokens=16) for prefix in ids)
+    config, two = replace(SERVER.policies, **settings), Trace(tuple(both), "two")
+    note = repeats_note(config, two, PolicyOptions())
+    assert repeats_note(config, two, PolicyOptions(prefix_cache=False)) is None, "it was chosen"
+    assert note is None if says is None else note is not None and note.startswith(says)

@@ -77,4 +77,4 @@ def test_a_swap_that_takes_no_time_is_said() -> None:
     timed = servetwin("replay", SAMPLE, "--profile", SHEET_PROFILE, *swap)
     assert free.code == timed.code == 0
     assert "base-cpu does not know the host link" in free.err
-    assert timed.err == ""
+    assert "host link" not in timed.err
