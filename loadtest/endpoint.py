@@ -17,7 +17,7 @@ from servetwin.loadtest.dialects.server_probe import TRY, ServerProbe
 from servetwin.loadtest.dialects.servers import DIALECTS, dialect_named, dialect_of
 from servetwin.loadtest.redaction import redact, shown_headers
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
+from servetwin.workloads.generators.prompts import prompt_text
 from servetwin.workloads.program.loopback import is_loopback
 from servetwin.workloads.request import Request
 
@@ -31,6 +31,8 @@ ASSUMED_VOCAB_SIZE = 1_000
 
 LARGEST_PORT = 65_535
 _LISTED = 10
+_PLACE = -(2**62)
+"""Stands for a generated prompt, which is JSON as it is, until the rest of a body is JSON too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,12 @@ class Endpoint:
         )
         name = f"{self.salt or ''}/{request.request_id}"
         fields = request_body(DIALECTS[self.dialect], self.api, prepared, self.options, name)
-        return json.dumps(fields, separators=(",", ":")).encode()
+        body = json.dumps(fields, separators=(",", ":")).encode()
+        if request.prompt is not None:
+            return body
+        vocab_size = None if self._takes_text else self.vocab_size or ASSUMED_VOCAB_SIZE
+        prompt = prompt_text(request, self.salt or "", vocab_size)
+        return body.replace(str(_PLACE).encode(), prompt.encode(), 1)
 
     def model_of(self, request: Request) -> str:
         """Return the model of a request: a LoRA module by its share, else that of the endpoint."""
@@ -97,10 +104,11 @@ class Endpoint:
     def _prompt(self, request: Request) -> list[int] | str:
         if isinstance(request.prompt, str):
             return request.prompt
-        salt = self.salt or ""
-        if self.prompt == "text" or self.api == "chat":
-            return prompt_text(request, salt)
-        return prompt_token_ids(request, self.vocab_size or ASSUMED_VOCAB_SIZE, salt=salt)
+        return str(_PLACE) if self._takes_text else [_PLACE]
+
+    @property
+    def _takes_text(self) -> bool:
+        return self.prompt == "text" or self.api == "chat"
 
 
 def probe(

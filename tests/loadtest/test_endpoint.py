@@ -16,12 +16,13 @@ from servetwin.loadtest.http import transport as http_client
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.run.client import run_load_test
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.generators.prompts import prompt_text, prompt_token_ids
+from servetwin.workloads.generators.prompts import prompt_text
 from servetwin.workloads.request import Request
 from tests.support.certificates import own_certificate, server_side
 from tests.support.dialect_servers import REQUEST, Kind, kinds, models, openai_answer, running
 from tests.support.loadtest_server import DONE, MODELS, Reply, ScriptedServer, delta, stream_of
 from tests.support.mock_load import trace_of
+from tests.support.prompt_ids import prompt_token_ids
 
 IDS, TEXT = prompt_token_ids(REQUEST, 1_000), prompt_text(REQUEST)
 OPENAI = {

@@ -19,58 +19,64 @@ WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="ascii").
 
 _WORDS = np.array(WORDS, dtype=object)
 _MOST_BLOCKS = 200_000
-"""Blocks whose words are kept: 100 MB of blocks of 64 tokens."""
+"""Blocks whose texts are kept: 100 MB of blocks of 64 tokens."""
+_LARGEST_TABLE = 2**20
 _UINT64 = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 Hashes = NDArray[np.uint64]
 
 
-def prompt_token_ids(
-    request: Request, vocab_size: int, first_id: int = FIRST_ID, salt: str = ""
-) -> list[int]:
-    """Return ``prompt_tokens`` token ids in [first_id, vocab_size), the same in every process.
+def prompt_text(request: Request, salt: str = "", vocab_size: int | None = None) -> str:
+    """Return ``prompt_tokens`` common words, the same in every process, as JSON has them.
 
-    Each prefix id gives one run of ``block_tokens`` ids, drawn from the id alone; tokens past the
+    With ``vocab_size`` they are token ids in [FIRST_ID, vocab_size), with commas between.
+
+    Each prefix id gives one run of ``block_tokens`` words, drawn from the id alone; those past the
     ids are drawn from the request_id. So two prompts begin alike as far as their prefix ids agree,
-    and there differ but for chance (1 in vocab_size - first_id per token). Another ``salt`` gives
+    and there differ but for chance (1 in vocab_size - FIRST_ID per token). Another ``salt`` gives
     other tokens with the same sharing, for loads that a server's prefix cache must not know.
+
+    The texts of whole blocks are kept: the turns of a session repeat most of their prompts.
     """
-    if vocab_size <= first_id:
-        raise TraceError(f"a vocabulary of {vocab_size} has no ids from {first_id} on")
-    ids = _hashes(*_seeds_and_offsets(request), salt) % np.uint64(vocab_size - first_id)
-    token_ids: list[int] = (ids.astype(np.int64) + first_id).tolist()
-    return token_ids
-
-
-def prompt_text(request: Request, salt: str = "") -> str:
-    """Return ``prompt_tokens`` common words: for endpoints that take text but no token ids.
-
-    The words of whole blocks are kept: the turns of a session repeat most of their prompts.
-    """
-    block_tokens = request.block_tokens or 0
+    if vocab_size is not None and vocab_size <= FIRST_ID:
+        raise TraceError(f"a vocabulary of {vocab_size} has no ids from {FIRST_ID} on")
+    block_tokens, between = request.block_tokens or 0, " " if vocab_size is None else ","
     whole = request.prompt_tokens // block_tokens if block_tokens else 0
     ids = list(request.prefix_block_ids[:whole])
-    kept = _kept_texts(salt, block_tokens)
+    kept = _kept_texts(salt, block_tokens, vocab_size)
     if missing := list({block_id for block_id in ids if block_id not in kept}):
         if len(kept) > _MOST_BLOCKS:
             kept.clear()
             missing = list(set(ids))
         seeds = np.repeat(_block_seeds(missing), block_tokens)
-        words = _words(seeds, np.arange(len(seeds), dtype=np.uint64) % block_tokens, salt)
-        texts = (" ".join(each) for each in words.reshape(-1, block_tokens).tolist())
+        offsets = np.arange(len(seeds), dtype=np.uint64) % block_tokens
+        tokens = iter(_tokens(seeds, offsets, salt, vocab_size))
+        texts = map(between.join, zip(*[tokens] * block_tokens, strict=True))
         kept.update(zip(missing, texts, strict=True))
-    rest = _words(*_seeds_and_offsets(request, len(ids) * block_tokens), salt).tolist()
-    return " ".join([*map(kept.__getitem__, ids), *rest])
+    rest = _tokens(*_seeds_and_offsets(request, len(ids) * block_tokens), salt, vocab_size)
+    return between.join([*map(kept.__getitem__, ids), *rest])
 
 
 @lru_cache(maxsize=2)
-def _kept_texts(salt: str, block_tokens: int) -> dict[int, str]:
+def _kept_texts(salt: str, block_tokens: int, vocab_size: int | None) -> dict[int, str]:
     return {}
 
 
-def _words(seeds: Hashes, offsets: Hashes, salt: str) -> NDArray[np.object_]:
-    return _WORDS[(_hashes(seeds, offsets, salt) % np.uint64(len(WORDS))).astype(np.int64)]
+def _tokens(seeds: Hashes, offsets: Hashes, salt: str, vocab_size: int | None) -> list[str]:
+    size = len(WORDS) if vocab_size is None else vocab_size - FIRST_ID
+    drawn = (_hashes(seeds, offsets, salt) % np.uint64(size)).astype(np.int64)
+    if size > _LARGEST_TABLE:
+        return [str(each) for each in (drawn + FIRST_ID).tolist()]
+    table = _WORDS if vocab_size is None else _ids_as_text(vocab_size)
+    tokens: list[str] = table[drawn].tolist()
+    return tokens
+
+
+@lru_cache(maxsize=1)
+def _ids_as_text(vocab_size: int) -> NDArray[np.object_]:
+    """Return all ids of a vocabulary, written once: a third of the time of each prompt."""
+    return np.array([*map(str, range(FIRST_ID, vocab_size))], dtype=object)
 
 
 def _seeds_and_offsets(request: Request, begin: int = 0) -> tuple[Hashes, Hashes]:

@@ -18,7 +18,6 @@ from servetwin.loadtest.run.dispatcher import RECONNECT_S
 from servetwin.sim.records.metrics import REQUEST_COLUMNS
 from servetwin.sim.records.run import Run, load_run
 from servetwin.workloads.errors import LoadTestError
-from servetwin.workloads.generators.prompts import prompt_token_ids
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import (
@@ -33,6 +32,7 @@ from tests.support.loadtest_server import (
     usage,
 )
 from tests.support.mock_load import outcome, refused_for_s, trace_of
+from tests.support.prompt_ids import prompt_token_ids
 
 KEY = "sk-very-secret-0123456789"
 THREE = (text("a"), text("b"), text("c", "length"))

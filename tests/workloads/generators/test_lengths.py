@@ -22,10 +22,11 @@ from servetwin.workloads.generators.lengths import (
     UniformTokens,
 )
 from servetwin.workloads.generators.pauses import ExponentialPause, LognormalPause, MixedPause
-from servetwin.workloads.generators.prompts import WORDS, prompt_text, prompt_token_ids
+from servetwin.workloads.generators.prompts import WORDS, prompt_text
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.prefix_chains import chained_traces, leading, shared_tokens
+from tests.support.prompt_ids import prompt_token_ids
 
 DRAWS = 50_000
 MOONCAKE = ParetoTailTokens(LognormalTokens(8.737, 1.199), 39_550, 2.2)
@@ -162,18 +163,24 @@ def test_texts_share_their_words(trace: Trace) -> None:
         assert common >= shared_tokens(left, right)
 
 
-@given(chained_traces(), st.sampled_from(["", "salt"]))
-def test_kept_words_change_no_text(trace: Trace, salt: str) -> None:
-    """Texts of a trace that was seen before, of one that was not, and beyond the bound."""
-    first = [prompt_text(request, salt) for request in trace]
+@given(chained_traces(), st.sampled_from(["", "salt"]), st.sampled_from([None, 1000, 2**40]))
+def test_kept_texts_change_no_prompt(trace: Trace, salt: str, vocab_size: int | None) -> None:
+    """Prompts of a trace that was seen before, of one that was not, and beyond the bound."""
+    form = salt, vocab_size
+    first = [prompt_text(request, *form) for request in trace]
     prompts._kept_texts.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prompts, "_MOST_BLOCKS", 2)
-        assert [prompt_text(request, salt) for request in trace] == first
-        assert [prompt_text(request, salt) for request in reversed(trace.requests)] == first[::-1]
+        assert [prompt_text(request, *form) for request in trace] == first
+        assert [prompt_text(request, *form) for request in reversed(trace.requests)] == first[::-1]
 
 
-def test_prompts_are_the_same_in_every_version() -> None:
+@pytest.mark.parametrize("largest_table", [10_000, 2**20])
+def test_prompts_are_the_same_in_every_version(
+    largest_table: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompts, "_LARGEST_TABLE", largest_table)
+    prompts._kept_texts.cache_clear()
     request = Request("a", 0.0, 6, 1, (3, 7), 2)
     assert prompt_token_ids(request, 32_000) == [652, 4381, 22994, 13222, 13938, 4959]
     assert prompt_text(request) == "gate climb circle floor color edge"
