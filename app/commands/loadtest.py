@@ -62,6 +62,7 @@ def record(
     A row has times, token counts, salted hashes of prompt blocks, and of sessions and parents where
     clients name them. Prompt tokens are the server's count, else a fourth of the bytes.
     """
+    from servetwin.loadtest.capture.recorder import MOST_HELD_BYTES
     from servetwin.loadtest.capture.recorder import record as record_trace
     from servetwin.loadtest.endpoint import server_url
     from servetwin.loadtest.run.event_loop import run_fast
@@ -79,6 +80,11 @@ def record(
         f"{out}: {done.requests:,} requests, {done.failed:,} failed, "
         f"{done.prompt_tokens:,} prompt and {done.output_tokens:,} output tokens"
     )
+    if done.unheld:
+        typer.echo(
+            f"{out}: {done.unheld:,} more passed unrecorded: the bodies under way were more than "
+            f"{MOST_HELD_BYTES / 2**20:,.0f} MiB"
+        )
     if done.error:
         typer.echo(f"{out}: rows are missing: {done.error}", err=True)
         raise typer.Exit(1)

@@ -17,6 +17,7 @@ import httpx
 from servetwin.loadtest.capture.rows import Rows
 from servetwin.loadtest.capture.tunnel import ClientSide, Passing, Upstream
 from servetwin.loadtest.http.exchange import Exchange
+from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.run.event_loop import stop_signals
 from servetwin.loadtest.stream.read_ahead import AnswerReader, ReadAhead
 from servetwin.loadtest.stream.stream_reader import StreamReader
@@ -29,15 +30,21 @@ from servetwin.workloads.readers.native import SCHEMA
 
 PATHS = ("/chat/completions", "/completions")
 """The ends of the paths that are recorded."""
+MOST_HELD_BYTES = 2**28
+"""Of all requests whose rows are not written yet; one that would hold more passes unrecorded."""
 _BACKLOG = 1024
 
 
 @dataclass(slots=True)
 class Recorded:
-    """What was recorded; ``error`` says why rows are missing."""
+    """What was recorded; ``error`` says why rows are missing.
+
+    ``unheld`` requests passed unrecorded: the bodies under way would have been too many bytes.
+    """
 
     requests: int = 0
     failed: int = 0
+    unheld: int = 0
     prompt_tokens: int = 0
     output_tokens: int = 0
     error: str = ""
@@ -55,6 +62,8 @@ class Recorder:
         self._reading = ReadAhead(_reader, self._read)
         self._thread = ThreadPoolExecutor(1)
         self._rows: Rows | None = None
+        self._held_bytes = 0
+        self._released_bytes = 0  # counted by the thread
         self.recorded = Recorded()
         try:
             self._file = path.open("wb", buffering=0)
@@ -66,13 +75,25 @@ class Recorder:
             self._file.close()
             raise TraceError(f"{path}: cannot be written: {error.strerror}") from None
 
-    def begun(self, passing: Passing) -> bool:
-        """Return whether to keep the bodies of a request: it is for text."""
-        if not passing.path.endswith(PATHS):
+    def begun(self, passing: Passing) -> None:
+        """Take a request; one that is for text is recorded."""
+        if passing.path.endswith(PATHS):
+            self._rows = self._rows or Rows(Anonymiser(), passing.exchange.sent_ns or 0)
+            self._passing[id(passing.exchange)] = passing
+
+    def holds(self, passing: Passing, size: int) -> bool:
+        """Return whether to keep so many more bytes of a request; without room, forget it."""
+        if id(passing.exchange) not in self._passing:
             return False
-        self._rows = self._rows or Rows(Anonymiser(), passing.exchange.sent_ns or 0)
-        self._passing[id(passing.exchange)] = passing
-        return True
+        passing.held_bytes += size
+        self._held_bytes += size
+        if self._held_bytes - self._released_bytes <= MOST_HELD_BYTES:
+            return True
+        del self._passing[id(passing.exchange)]
+        passing.body, passing.exchange.reads = bytearray(), RecordedReads()
+        self._held_bytes -= passing.held_bytes
+        self.recorded.unheld += 1
+        return False
 
     def ended(self, passing: Passing) -> None:
         """Take a request whose answer is complete, or will never be."""
@@ -95,6 +116,7 @@ class Recorder:
 
     def _record(self, passing: Passing, stream: TokenStream, now_ns: int) -> None:
         assert self._rows
+        self._released_bytes += passing.held_bytes
         row, recorded = self._rows.of(passing, stream, now_ns), self.recorded
         recorded.requests += 1
         recorded.failed += row["status"] == "failed"

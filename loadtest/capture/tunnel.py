@@ -8,7 +8,6 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -32,13 +31,18 @@ class Passing:
     exchange: Exchange
     body: bytearray = field(default_factory=bytearray)
     parser: ResponseParser = field(default_factory=ResponseParser)
+    held_bytes: int = 0
+    """Of both bodies, as far as they are here."""
 
 
 class Observer(Protocol):
     """Sees what passes."""
 
-    def begun(self, passing: Passing) -> bool:
-        """Return whether to keep the bodies of a request whose head is here."""
+    def begun(self, passing: Passing) -> None:
+        """Take a request whose head is here."""
+
+    def holds(self, passing: Passing, size: int) -> bool:
+        """Return whether to keep so many more bytes of the bodies of a request."""
 
     def ended(self, passing: Passing) -> None:
         """Take a request whose answer is complete, or will never be."""
@@ -111,7 +115,7 @@ class ServerSide(_Side):
         if exchange.headers is None and parser.head:
             exchange.headers = httpx.Headers(parser.head.fields)
             exchange.status_code = parser.head.status
-        if body:
+        if body and self._observer.holds(passing, len(body)):
             cast(RecordedReads, exchange.reads).add(stamp_ns, body)
         if parser.complete or parser.error:
             self.seen = not parser.error
@@ -150,7 +154,7 @@ class ClientSide(_Side):
         self._stamp_ns = self._began_ns = 0
         self._url = b""
         self._fields: list[Field] = []
-        self._body: Callable[[bytes], object] | None = None
+        self._passing: Passing | None = None
         self._chunked = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -167,6 +171,8 @@ class ClientSide(_Side):
         held, self._held = self._held or [], None
         for data in held:
             self._send(data)
+        if self.transport and not self.transport.is_closing():
+            self.transport.resume_reading()
         if self._down:
             self._refuse()
 
@@ -197,7 +203,8 @@ class ClientSide(_Side):
         method, fields, self._fields = self._parser.get_method(), self._fields, []
         path = self._url.split(b"?")[0].decode("latin-1")
         passing = Passing(path, fields, Exchange(sent_ns=self._began_ns, reads=RecordedReads()))
-        self._body = passing.body.extend if self._observer.begun(passing) else None
+        self._passing = passing
+        self._observer.begun(passing)
         self._server.seen &= method not in _UNFIT and not self._server.passing
         self._server.passing.append(passing)
         self._chunked = any(name.lower() == b"transfer-encoding" for name, _ in fields)
@@ -213,8 +220,8 @@ class ClientSide(_Side):
 
     def on_body(self, data: bytes) -> None:
         """Called by the parser with a part of a body."""
-        if self._body:
-            self._body(data)
+        if self._passing and self._observer.holds(self._passing, len(data)):
+            self._passing.body += data
         self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def on_message_complete(self) -> None:
@@ -227,6 +234,8 @@ class ClientSide(_Side):
     def _send(self, data: bytes) -> None:
         if self._held is not None:
             self._held.append(data)
+            if self.transport:
+                self.transport.pause_reading()
         elif self._server.transport:
             self._server.transport.write(data)
 

@@ -10,6 +10,8 @@ AGENTX: dict[str, Any] = {"scenario": "agentx", "idle_s": 10.0, "first_from": 0.
 """What AgentX fixes (AIPerf, ``docs/benchmark-modes/semianalysis-agentx-faq.md``)."""
 LEAST_MEASURED_S = 900.0
 """A shorter measured phase breaks the rules of AgentX."""
+MOST_MEASURED_S = 604_800.0
+"""Lanes draw trees for as long as they are told to, and the requests of a week fill a memory."""
 MOST_OVERFLOWED = 0.01
 """A larger share of sessions that outgrow the context breaks them too."""
 
@@ -43,8 +45,12 @@ class LaneRules:
                 f"--lanes: first sessions begin from {self.first_from:g} to {self.first_to:g} of "
                 "their time, and shares are 0 <= from <= to <= 1"
             )
-        if not self.idle_s >= 0 or not 0 < self.duration_s < inf:
-            raise TraceError("--lanes: idle must be 0 s or more, duration above 0 s")
+        longest_s = inf if self.users else MOST_MEASURED_S
+        if not self.idle_s >= 0 or not 0 < self.duration_s <= longest_s:
+            raise TraceError(
+                "--lanes: idle must be 0 s or more, duration above 0 s and at most "
+                f"{MOST_MEASURED_S:,.0f} s (a week)"
+            )
 
     def broken(self, sessions: int, overflowed: int, ended: str | None) -> list[str]:
         """Return the rules of the scenario that a run broke, one line each.

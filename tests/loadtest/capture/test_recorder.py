@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from servetwin.loadtest.capture import recorder, tunnel
 from servetwin.loadtest.capture.recorder import Recorded, Recorder, recording
 from servetwin.loadtest.recorded.reading import read_recording
 from servetwin.workloads.errors import TraceError
@@ -292,6 +293,70 @@ def test_a_full_disk_ends_the_recording_and_not_the_tunnel(tmp_path: Path) -> No
     assert "No space left" in done.error
     assert len(read_trace(tmp_path / "t.jsonl")) == 1, "no row is torn"
     assert len(caller.requests) == 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "answers"),
+    [(("short", "x" * 4000, "short"), ("a", "b", "c")), (("",) * 3, ("a", "x" * 4000, "c"))],
+)
+def test_bodies_beyond_a_bound_pass_unrecorded(
+    texts: tuple[str, ...], answers: tuple[str, ...], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(recorder, "MOST_HELD_BYTES", 3000)
+    passed: list[int] = []
+
+    async def handle(caller: Caller) -> None:
+        for answer in answers:
+            passed.append(len(await caller.ask()))
+            await caller.say(CHUNKED, word(answer), LAST, END)
+
+    async def story(at: str) -> None:
+        async with httpx.AsyncClient(base_url=at) as client:
+            for text, answer in zip(texts, answers, strict=True):
+                assert answer in (await client.post(CHAT, json=chat(text))).text
+                await asyncio.sleep(0.1)  # what was held is written
+
+    done, _ = recorded(handle, story, tmp_path / "t.jsonl")
+    assert (done.requests, done.unheld, done.failed) == (2, 1, 0)
+    assert len(read_trace(tmp_path / "t.jsonl")) == 2
+    assert max(passed) > 4000 or len(texts[1]) == 0
+
+
+def test_what_is_not_recorded_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "MOST_HELD_BYTES", 100)
+    answer = OK + b"Content-Length: 4000\r\n\r\n" + b"x" * 4000
+
+    async def story(at: str) -> None:
+        assert len(await raw_answer(at, GET)) == len(answer)
+
+    done, _ = recorded(says(answer, hangs_up=True), story, tmp_path / "t.jsonl")
+    assert (done.requests, done.unheld) == (0, 0)
+
+
+def test_a_server_that_is_slow_to_connect_holds_back_what_a_client_sends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = b"x" * 50_000_000
+    connect = tunnel.Upstream.connect
+    sent: list[int] = []
+
+    async def slow(upstream: tunnel.Upstream, protocol: tunnel.ServerSide) -> None:
+        await asyncio.sleep(0.5)
+        client = protocol.other
+        assert isinstance(client, tunnel.ClientSide)
+        sent.append(sum(map(len, client._held or [])))
+        await connect(upstream, protocol)
+
+    monkeypatch.setattr(tunnel.Upstream, "connect", slow)
+
+    async def story(at: str) -> None:
+        async with httpx.AsyncClient(base_url=at) as client:
+            await client.post("/v1/files", content=body)
+
+    _, [caller] = recorded(says(OK + b"Content-Length: 0\r\n\r\n"), story, tmp_path / "t.jsonl")
+    assert len(caller.requests[0]) > len(body)
+    assert 0 < sent[0] < 2_000_000
 
 
 def test_a_place_that_cannot_be_written_is_said_at_the_start() -> None:

@@ -376,6 +376,7 @@ def test_several_processes_are_refused() -> None:
         ("4:idle=soon", "idle: 'soon' is not a number"),
         ("4:from=0.8,to=0.2", "shares are 0 <= from <= to <= 1"),
         ("4:duration=0", "duration above 0 s"),
+        ("4:duration=1e12", r"duration above 0 s and at most 604,800 s \(a week\)"),
         ("4:agentx,idle=3", "--lanes agentx: unknown setting 'idle'"),
     ],
 )
