@@ -83,16 +83,18 @@ def fit_words(fit: StepTimeFit) -> str:
 
 def summary_table(verifications: Sequence[Verification]) -> list[str]:
     """Return a line per policy and load: the error of each judged metric, and its interval."""
-    heads = ["policy", "load", "steps", "throughput", "TPOT mean", "TTFT mean", "TTFT p90", ""]
-    rows = []
-    for one in verifications:
-        name = one.config.name
-        for level in one.levels:
-            errors = {row.metric: row for row in level.comparison.metrics}
-            cells = (_interval(errors.get(metric)) for metric in (STEPS, *DEFAULT_LIMITS))
-            rows.append([name, _share(level), *cells, outcome_word(level.comparison.outcome)])
+    levels = [(one.config.name, level) for one in verifications for level in one.levels]
+    errors = [{row.metric: row for row in level.comparison.metrics} for _, level in levels]
+    judged = [m for m in (STEPS, *DEFAULT_LIMITS) if any(m in of for of in errors)]
+    heads = [metric_name(m).removesuffix(", all").removeprefix("output ") for m in judged]
+    rows = [
+        [name, _share(level), *(_interval(of.get(m)) for m in judged),
+         outcome_word(level.comparison.outcome)]
+        for (name, level), of in zip(levels, errors, strict=True)
+    ]  # fmt: skip
     title = f"error, {CONFIDENCE:.0%} interval, per cent"
-    return ["", title, *table_lines(heads, rows, "<>>>>>><")]
+    form = f"<{'>' * (1 + len(judged))}<"
+    return ["", title, *table_lines(["policy", "load", *heads, ""], rows, form)]
 
 
 def as_json(verifications: Sequence[Verification]) -> str:

@@ -32,7 +32,7 @@ class Judges:
     options: LoadTestOptions
     limits: SLO | None
     conditions: list[FailCondition]
-    allowed: Mapping[str, float]
+    allowed: Mapping[str, float] | None
 
     @classmethod
     def of(cls, options: LoadTestOptions) -> "Judges":

@@ -41,7 +41,7 @@ from servetwin.app.words import origin_words, print_notes
 from servetwin.sim.experiments.fleet import devices
 from servetwin.sim.experiments.predict import Redraw, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.metrics import FIGURES, SLO, common
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.workloads.errors import PolicyError, ServetwinError
 from servetwin.workloads.files import require_there
@@ -55,11 +55,7 @@ Intervals = dict[str, dict[str, float]]
 
 AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
-_PARTS = ("mean", "p50", "p90", "p99")
-_METRICS = (
-    *(f"{name}.{part}" for name in ("ttft_s", "tpot_s", "e2e_s") for part in _PARTS),
-    "output_throughput_tokens_per_s",
-)
+_METRICS = (*FIGURES, "output_throughput_tokens_per_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +212,7 @@ class Replay:
                 trace, scenario, run, seed=self.seed, replications=replications, redraw=redraw
             )
         )
-        intervals = {metric: interval(summaries, metric) for metric in _METRICS}
+        intervals = {metric: interval(summaries, metric) for metric in common(_METRICS, summaries)}
         return {
             metric: {
                 "median": i.value, "p5": i.low, "p95": i.high, "standard_error": i.standard_error,

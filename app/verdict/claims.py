@@ -24,7 +24,7 @@ from servetwin.app.verdict.intervals import (
 from servetwin.app.words import asset_table
 from servetwin.loadtest.report.records import client_limits
 from servetwin.sim.experiments.predict import Interval
-from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.metrics import LATENCIES, VISIBLE, common, figure
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
 
@@ -63,7 +63,7 @@ class MetricComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Every metric of ``METRICS``; ``repeats`` is the number of measured runs that are judged.
+    """The metrics of ``METRICS`` that all have; ``repeats`` measured runs are judged.
 
     ``doubts`` say why these runs cannot judge any prediction, and what would help. ``set_aside``
     is the number of further runs whose client was limited (``judgeable``), ``limited`` that of the
@@ -135,7 +135,11 @@ def compare(
         )
     if isinstance(predicted, Run):
         requests, summary = predicted.requests, predicted.summary()
-        points = {m: value for m in METRICS if (value := figure(summary, m)) is not None}
+        points = {
+            m: value
+            for m in common(METRICS, [summary])
+            if (value := figure(summary, m)) is not None
+        }
         predicted = {metric: Interval(value, value, value) for metric, value in points.items()}
     runs = judgeable(measured)
     figures, frames = [run.summary() for run in runs], [run.requests for run in runs]
@@ -147,7 +151,8 @@ def compare(
             [] if requests is None else [variance_within(metric, requests, one) for one in frames],
             limits.get(metric),
         )
-        for metric in METRICS
+        for metric in common(METRICS, figures)
+        if metric in predicted or not metric.startswith(VISIBLE)
     ]
     set_aside = len(measured) - len(runs)
     doubts = tuple(doubts_about(runs))

@@ -17,6 +17,7 @@ from servetwin.app.verdict.lane_claims import TASK
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.capacity import saturation_interval
 from servetwin.sim.experiments.predict import Interval, predict
+from servetwin.sim.records.metrics import common
 from servetwin.sim.records.run import Files, Run, machine_facts, within
 from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
@@ -130,7 +131,8 @@ def make_forecast(
         load = trace if trace.lanes else at_rate(trace, share * capacity_per_s.value)
         prediction = predict(load, config, profile, seed=seed, replications=replications)
         metrics = [*METRICS, TASK] if trace.lanes else METRICS
-        intervals = {m: i for m in metrics if (i := prediction.interval(m)) is not None}
+        known = common(metrics, prediction.summaries)
+        intervals = {m: i for m in known if (i := prediction.interval(m)) is not None}
         done_per_s = prediction.run.summary()["request_throughput_per_s"] or 0.0
         share = share or done_per_s / capacity_per_s.value
         levels.append(LevelForecast(share, load, prediction.run, intervals))

@@ -24,7 +24,7 @@ import pandas as pd
 from servetwin.app.verdict import claims
 from servetwin.app.verdict.intervals import RelativeVariance, ratio_interval, variance_within
 from servetwin.app.verdict.same_load import broke_off, endpoint_differences, require_same_load
-from servetwin.sim.records.metrics import figure, measured
+from servetwin.sim.records.metrics import common, figure, measured
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.workloads.errors import LoadTestError, require_name
 from servetwin.workloads.program.key_values import key_values, share_in
@@ -37,7 +37,7 @@ GATE_LIMITS: Mapping[str, float] = {**claims.DEFAULT_LIMITS, FINISHED: 0.01}
 """How much worse than its baseline a metric may be, as a share of the baseline."""
 
 MORE_IS_BETTER = (claims.THROUGHPUT, FINISHED)
-_SHORT = {
+_SHORT: Mapping[str, str] = {
     name.replace(claims.THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): name
     for name in (*claims.METRICS, FINISHED)
 }
@@ -68,7 +68,7 @@ class MetricChange:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Every metric of ``METRICS`` and ``FINISHED``; the kind and the numbers of the runs.
+    """The metrics of ``METRICS`` that all have, ``FINISHED``, the kind and numbers of the runs.
 
     ``doubts`` say why these runs cannot judge, and what would help.
     """
@@ -118,11 +118,13 @@ def parse_limits(text: str, where: str = "--allow") -> dict[str, float]:
 def judge(
     baselines: Mapping[str, Run],
     runs: Mapping[str, Run],
-    limits: Mapping[str, float] = GATE_LIMITS,
+    limits: Mapping[str, float] | None = None,
     *,
     asked_alike: bool = True,
 ) -> Gate:
     """Judge runs against baselines of the same load; both by the name that a message gives them.
+
+    Without ``limits`` those of ``GATE_LIMITS`` count that all runs have a figure for.
 
     Unless they must be ``asked_alike``, the same requests may have gone to another model or API, or
     with other bodies. Raises ``LoadTestError`` for runs that cannot be compared: another trace,
@@ -140,13 +142,19 @@ def judge(
         for name, run in others
         if run.kind == reference.kind == "loadtest"
     ]
-    metrics = [metric_change(metric, ours, theirs, limits.get(metric)) for metric in claims.METRICS]
-    rows = (*metrics, _finished(ours, theirs, limits.get(FINISHED)))
+    known = common(claims.METRICS, [run.summary() for run in (*ours, *theirs)])
+    judged = {m: of for m, of in (limits or GATE_LIMITS).items() if m in (*known, FINISHED)}
+    metrics = [metric_change(metric, ours, theirs, judged.get(metric)) for metric in known]
+    rows = (*metrics, _finished(ours, theirs, judged.get(FINISHED)))
     if any(map(broke_off, (*baselines.values(), *runs.values()))):
         rows = tuple(replace(r, outcome=r.outcome and "cannot tell", faster=False) for r in rows)
-    doubts = (*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, limits))
+    doubts = [*_doubts({**baselines, **runs}, ours, theirs), *_drift(ours, judged)]
+    doubts += [
+        f"--allow {_name(m)}: not every run marks its reasoning; limit ttft"
+        for m in (limits or judged).keys() - judged.keys()
+    ]
     differences = tuple(chain.from_iterable(both))
-    return Gate(rows, reference.kind, len(ours), len(theirs), doubts, differences)
+    return Gate(rows, reference.kind, len(ours), len(theirs), tuple(doubts), differences)
 
 
 def _doubts(named: Mapping[str, Run], ours: Sequence[Run], theirs: Sequence[Run]) -> Iterator[str]:
@@ -179,11 +187,16 @@ def _drift(baselines: Sequence[Run], limits: Mapping[str, float]) -> Iterator[st
             drifts.append((apart / limit, metric, apart, limit))
     if drifts:
         _, metric, apart, limit = max(drifts)
-        name = next(short for short, long in _SHORT.items() if long == metric)
         yield (
-            f"the machine drifted: the baselines are {apart:.1%} apart in {name}, more than its "
+            f"the machine drifted: the baselines are {apart:.1%} apart in {_name(metric)}, more "
+            "than its "
             f"limit of {limit:.1%}; let nothing else run there, and measure again in turns (A/B/A)"
         )
+
+
+def _name(metric: str) -> str:
+    """Return what a metric is called on the command line."""
+    return next(short for short, long in _SHORT.items() if long == metric)
 
 
 def _value(run: Run, metric: str) -> float | None:

@@ -22,7 +22,7 @@ from servetwin.workloads.graphs.repeats import Repeats
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
-_RECORDED = ("request_id", "sent_s", "prompt_tokens", "output_tokens")
+_MEASURED = ("sent_s", "prompt_tokens", "output_tokens", "reasoning_tokens")
 
 
 def resimulate_as_sent(predicted: Run, measured: Run) -> tuple[Run, Run]:
@@ -53,8 +53,11 @@ def recorded_trace(measured: Run) -> Trace:
     Raises ``RunError`` where nothing was answered.
     """
     answered = answered_rows(measured).sort_values("sent_s", kind="stable")
-    columns = (answered[name].tolist() for name in _RECORDED)
-    requests = tuple(Request(*row) for row in zip(*columns, strict=True))
+    rows = answered.reindex(columns=("request_id", *_MEASURED), fill_value=0)
+    requests = tuple(
+        Request(name, sent_s, prompt, output, reasoning_tokens=hidden or None)
+        for name, sent_s, prompt, output, hidden in rows.itertuples(index=False)
+    )
     name = measured.scenario.get("trace", "load test")
     return Trace(requests, name, notes=("as it was sent and answered",))
 
@@ -64,9 +67,6 @@ def as_sent(measured: Run) -> Run:
     requests = measured.requests.copy()
     requests["scheduled_s"] = requests["sent_s"].fillna(requests["scheduled_s"])
     return replace(measured, requests=derive(requests))
-
-
-_MEASURED = ("sent_s", "prompt_tokens", "output_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,26 +89,28 @@ class MeasuredFacts:
 
     def trace(self) -> Trace:
         """Return the requests with measured send times and lengths."""
-        columns = (self.answered[name].tolist() for name in _MEASURED)
+        rows = self.answered.reindex(columns=_MEASURED, fill_value=0)
         requests = [
-            as_measured(request, sent_s, lengths)
-            for request, sent_s, *lengths in zip(self.requests, *columns, strict=True)
+            as_measured(request, *row)
+            for request, row in zip(self.requests, rows.itertuples(index=False), strict=True)
         ]
         requests.sort(key=lambda one: one.arrival_s)
         return Trace(tuple(requests), str(self.run.scenario.get("trace", "measured run")))
 
 
-def as_measured(request: Request, sent_s: float, lengths: Sequence[int]) -> Request:
-    """Return a request with its measured send time and its prompt and output lengths.
+def as_measured(
+    request: Request, sent_s: float, prompt_tokens: int, output_tokens: int, reasoning_tokens: int
+) -> Request:
+    """Return a request with its measured send time and its lengths.
 
     A prompt of shared blocks keeps its length.
     """
-    prompt_tokens, output_tokens = lengths
     if request.prefix_block_ids:
         prompt_tokens = request.prompt_tokens
     return replace(
         request, arrival_s=sent_s, parent_ids=(), delay_s=None,
         prompt_tokens=prompt_tokens, output_tokens=output_tokens,
+        reasoning_tokens=reasoning_tokens or None,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from servetwin.app.verdict.why.explanation import WHY, Explanation, explain_erro
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
 from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.metrics import LATENCIES, common, figure
 from servetwin.sim.records.run import Files, Run, save_files, within
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
@@ -119,7 +119,7 @@ def verify_recorded(
     summary = run.summary()
     intervals = {
         metric: _around(value, spread)
-        for metric in METRICS
+        for metric in common(METRICS, [summary])
         if (value := figure(summary, metric)) is not None
         and (spread := interval(summaries, metric)) is not None
     }

@@ -11,7 +11,7 @@ measured. The prediction holds if both do, and is refuted if either is.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
@@ -51,7 +51,7 @@ from servetwin.policies.step_record import StepRecord, timed_steps
 from servetwin.sim.experiments.measured_parts import MeasuredParts, Pace, simulate_measured
 from servetwin.sim.experiments.predict import Interval, run_once
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.records.metrics import figure
+from servetwin.sim.records.metrics import common, figure
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.fit import robust_nnls
 from servetwin.sim.step_times.machine_speed import MachineSpeed, slowdown
@@ -272,7 +272,7 @@ def compare_rest(
     """
     rows = []
     summaries = [(ours.summary(), theirs.summary()) for ours, theirs in tests]
-    for metric in METRICS:
+    for metric in common(METRICS, [*chain.from_iterable(summaries)]):
         pairs = [(figure(ours, metric), figure(theirs, metric)) for ours, theirs in summaries]
         variances = [variance_within(metric, a.requests, b.requests) for a, b in tests]
         width = unsure.get(metric.partition(".")[0], 0.0)

@@ -9,7 +9,7 @@ or is undefined: a load test without answers has no TTFT that could be good.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from servetwin.loadtest.options import duration_s
@@ -17,6 +17,7 @@ from servetwin.sim.records.metrics import (
     LIMITED,
     PERCENTILES,
     SLO,
+    VISIBLE,
     describe,
     figure,
     gaps_s,
@@ -51,7 +52,7 @@ _FIGURES: Mapping[str, str] = {
     metric: name for metrics, _ in _QUANTITIES for metric, name in metrics.items()
 }
 """The figure of a summary by metric."""
-_TIMES = ("ttft", "tpot", "itl", "e2e")
+_TIMES = ("ttft", "ttfo", "tpot", "itl", "e2e")
 METRICS: Mapping[str, _Quantity] = {
     metric + statistic: quantity
     for metrics, quantity in _QUANTITIES
@@ -179,6 +180,8 @@ def judge_conditions(
 ) -> list[Finding]:
     """Return what each condition finds in a run."""
     summary = run.summary(slo)
+    if VISIBLE not in summary:  # the first token is visible
+        conditions = [replace(c, metric=c.metric.replace("ttfo", "ttft")) for c in conditions]
     return [_finding(condition, _value(condition.metric, run, summary)) for condition in conditions]
 
 

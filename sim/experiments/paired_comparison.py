@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from servetwin.sim.records.metrics import LATENCIES, figure
+from servetwin.sim.records.metrics import FIGURES, common, figure
 from servetwin.sim.records.run import Run, RunError
 from servetwin.sim.step_times.step_time import FloatArray
 
 METRICS = (
-    *(f"{name}.{part}" for name in LATENCIES for part in ("mean", "p50", "p90", "p99")),
+    *FIGURES,
     "output_throughput_tokens_per_s",
     "request_throughput_per_s",
+    "tasks.per_hour",
 )
-TASK_METRICS = ("task_s.mean", "task_s.p90", "tasks.per_hour")
 CONFIDENCE = 0.95
 MOST = 10
 
@@ -80,12 +80,11 @@ def largest_differences(differences: pd.DataFrame, most: int) -> tuple[pd.DataFr
 def compare_summaries(
     a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]
 ) -> tuple[MetricDifference, ...]:
-    """Compare every one of ``METRICS``; entry i of both sides is of the same seed."""
+    """Compare those of ``METRICS`` that all have; entry i of both sides is of the same seed."""
     _require_pairs(len(a), len(b))
-    have_tasks = all("tasks" in summary for summary in (*a, *b))
     return tuple(
         _compare_metric(m, [figure(s, m) for s in a], [figure(s, m) for s in b])
-        for m in (*METRICS, *(TASK_METRICS if have_tasks else ()))
+        for m in common(METRICS, [*a, *b])
     )
 
 

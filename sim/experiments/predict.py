@@ -21,7 +21,7 @@ from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.experiments.scenario import Scenario, replicate
-from servetwin.sim.records.metrics import LATENCIES, SLO, figure
+from servetwin.sim.records.metrics import LATENCIES, SLO, VISIBLE, figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.provenance import Source, Sourced, run_provenance
 from servetwin.sim.step_times.server_model import ServerModel
@@ -29,7 +29,7 @@ from servetwin.workloads.trace import Trace
 
 REPLICATIONS = 200
 INTERVAL = (0.05, 0.95)
-_MEANS = ("request_id", *LATENCIES)
+_MEANS = ("request_id", *LATENCIES, VISIBLE)
 _WORKLOAD_STREAM = 4
 """The stream of a replication's seed that follows the four that ``replicate`` spawns."""
 
@@ -105,19 +105,20 @@ def predict(
     """Simulate ``trace`` under ``config`` on the engine of ``profile``, with intervals."""
     scenario = Scenario(config, profile)
     run = run_once(trace, scenario, seed=seed)
-    summaries, frames = [], [run.requests[[*_MEANS]]]
+    summaries, frames = [], [run.requests]
     for replication in _draws(trace, scenario, seed, replications, is_outside(run)):
         summaries.append(replication.summary())
-        frames.append(replication.requests[[*_MEANS]])
+        frames.append(replication.requests.filter(items=_MEANS))
     return Prediction(run, summaries, mean_requests(frames))
 
 
 def mean_requests(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Return the mean latencies of each request over runs of the same trace.
 
-    Columns: ``request_id`` and ``LATENCIES``, in seconds; undefined where no run has them.
+    Columns: ``request_id``, ``LATENCIES``, and ``VISIBLE`` where requests reason, in seconds;
+    undefined where no run has them.
     """
-    rows = pd.concat([frame[[*_MEANS]] for frame in frames])
+    rows = pd.concat([frame.filter(items=_MEANS) for frame in frames])
     return rows.groupby("request_id", sort=False).mean().reset_index()
 
 

@@ -24,7 +24,7 @@ steady part (``sim.records.steady_part``) stand beside those of the whole run.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 VISIBLE = "ttfo_s"
 LIMITED = ("ttft_s", VISIBLE, "tpot_s", "e2e_s", "task_s")
 """What an SLO may limit."""
+FIGURES = tuple(f"{name}.{part}" for name in LIMITED for part in ("mean", "p50", "p90", "p99"))
+"""What is compared of them, and has intervals."""
 SUMMED = ("prompt_tokens", "output_tokens", "cached_tokens")
 _SUMMARIZED = (*LATENCIES, "last_token_s", *SUMMED)
 STATUSES = ("finished", "refused", "cancelled", "failed")
@@ -225,6 +227,11 @@ def figure(summary: Mapping[str, Any], metric: str) -> float | None:
     for part in metric.split("."):
         value = value[part]
     return value if value is None else float(value)
+
+
+def common(metrics: Iterable[str], summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the figures that all summaries have: TTFO and times of tasks are of some runs only."""
+    return [m for m in metrics if all(m.partition(".")[0] in summary for summary in summaries)]
 
 
 def _finished(requests: "pd.DataFrame") -> Arrays:

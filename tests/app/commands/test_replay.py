@@ -40,6 +40,17 @@ def test_json_has_the_promised_keys_and_every_request_finishes() -> None:
     assert summary["steady"]["unsettled"] is None
 
 
+def test_the_first_visible_token_has_an_interval_where_requests_reason(tmp_path: Path) -> None:
+    trace = tmp_path / "thinking.jsonl"
+    row = {"prompt_tokens": 20, "output_tokens": 12, "reasoning_tokens": 8}
+    rows = (json.dumps({"arrival_s": 0.5 * at, **row}) for at in range(40))
+    trace.write_text("\n".join(rows))
+    intervals = replay_json(str(trace), "--replications", "3")["intervals"]
+    assert {"ttfo_s.mean", "ttfo_s.p99"} <= set(intervals)
+    assert intervals["ttfo_s.mean"]["p5"] > intervals["ttft_s.mean"]["p95"]
+    assert "task_s.mean" not in intervals
+
+
 def test_prefix_cache_finds_the_groups_of_the_sample() -> None:
     summary = replay_json(str(SAMPLE), "--prefix-cache", "--replications", "0")
     assert 0.3 < summary["prefix_hit_rate_tokens"] < 0.6

@@ -32,7 +32,7 @@ def text(a: str, b: str, *options: object) -> list[str]:
 @pytest.mark.parametrize("same", ["vllm-v1", "distserve", "static+contiguous", "max_seqs=4"])
 def test_equal_sides_differ_in_nothing(same: str) -> None:
     found = compare(same, same, *TIGHT, "--replications", 2)
-    assert set(found["metrics"]) == set(METRICS)
+    assert set(METRICS) - set(found["metrics"]) == {m for m in METRICS if m[:4] in ("ttfo", "task")}
     for metric in found["metrics"].values():
         assert metric["a"] == metric["b"] > 0
         assert (metric["difference"], metric["low"], metric["high"]) == (0, 0, 0)

@@ -217,7 +217,31 @@ def test_what_only_one_side_has_is_refuted(missing: str) -> None:
     else:
         comparison = compare(predicted, [nothing])
     judged = {row.metric: row.outcome for row in comparison.metrics if row.limit is not None}
-    assert judged == dict.fromkeys(DEFAULT_LIMITS, "refuted")
+    assert judged == dict.fromkeys(DEFAULT_LIMITS.keys() - {"ttfo_s.mean"}, "refuted")
+
+
+def thinking(visible_s: float, kind: RunKind = "loadtest") -> Run:
+    run = run_of(0.1, kind=kind)
+    rows = run.requests.assign(first_output_s=run.requests["scheduled_s"] + visible_s)
+    return replace(run, requests=derive(rows.assign(reasoning_tokens=2)))
+
+
+@pytest.mark.parametrize(
+    ("predicted", "measured", "outcome"),
+    [
+        (thinking(2.0, "simulation"), thinking(2.1), "holds"),
+        (thinking(2.0, "simulation"), thinking(3.0), "refuted"),
+        (thinking(2.0, "simulation"), run_of(0.1), None),
+        (run_of(0.1, kind="simulation"), thinking(2.0), None),
+    ],
+)
+def test_the_first_visible_token_is_judged_where_both_sides_reason(
+    predicted: Run, measured: Run, outcome: str | None
+) -> None:
+    comparison = compare(predicted, [measured])
+    row = by_metric(comparison).get("ttfo_s.mean")
+    assert (row and row.outcome) == outcome
+    assert comparison.outcome == (outcome or "holds")
 
 
 def test_a_limit_on_an_unknown_metric_is_refused() -> None:

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from servetwin.app.verdict.gate import (
     parse_limits,
 )
 from servetwin.app.verdict.intervals import RelativeVariance, variance_within
+from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.request import CANCELLED_BY_TEST
@@ -251,16 +253,44 @@ def test_replays_count_with_the_error_of_their_replications(error_s: float, outc
 
 
 def test_every_metric_has_a_row_and_the_default_limits_judge() -> None:
-    found = judge(named("a", noisy_run()), named("b", noisy_run(seed=1)))
+    found = judge(named("a", thinking()), named("b", thinking(seed=1)))
     assert [row.metric for row in found.metrics] == [*METRICS, FINISHED]
     judged = {row.metric: row.limit for row in found.metrics if row.outcome}
     assert judged == GATE_LIMITS
+
+
+def thinking(slower: float = 1.0, seed: int = 0) -> Run:
+    """A noisy run whose first visible token comes 0.9 s after the first, or later."""
+    run = noisy_run(seed=seed)
+    visible_s = run.requests["first_token_s"] + 0.9 * slower
+    rows = run.requests.assign(first_output_s=visible_s, reasoning_tokens=4)
+    return replace(run, requests=derive(rows))
+
+
+@pytest.mark.parametrize(("slower", "outcome"), [(1.0, "holds"), (1.3, "refuted"), (0.5, "holds")])
+def test_the_time_to_the_first_visible_token_is_judged_where_all_runs_reason(
+    slower: float, outcome: str
+) -> None:
+    found = judge(named("a", thinking()), named("b", thinking(slower, 1)))
+    assert found.outcome == outcome
+    assert found.named("refuted") == (["ttfo_s.mean"] if outcome == "refuted" else [])
+    assert row_of(found, "ttfo_s.mean").change == pytest.approx(0.9 * (slower - 1), abs=0.01)
+    plain = judge(named("a", thinking()), named("b", noisy_run(seed=1)))
+    assert plain.outcome == "holds"
+    assert [row.metric for row in plain.metrics if row.metric.startswith("ttfo")] == []
+
+
+def test_a_limit_on_what_a_run_does_not_have_decides_nothing() -> None:
+    found = judge(named("a", thinking()), named("b", noisy_run(seed=1)), parse_limits("ttfo=5%"))
+    assert found.outcome == "cannot tell"
+    assert found.doubts == ("--allow ttfo: not every run marks its reasoning; limit ttft",)
 
 
 @pytest.mark.parametrize(
     ("text", "limits"),
     [
         ("tpot=5%", {TPOT: 0.05}),
+        ("ttfo=5%,ttfo.p90=9%", {"ttfo_s.mean": 0.05, "ttfo_s.p90": 0.09}),
         ("ttft.p90=0.1, throughput=3%", {"ttft_s.p90": 0.1, THROUGHPUT: 0.03}),
         ("e2e=10%,ttft.p99=50%,finished=1%",
          {"e2e_s.mean": 0.1, "ttft_s.p99": 0.5, FINISHED: 0.01}),

@@ -44,12 +44,19 @@ def profile_of(fit: StepTimeFit = FIT, config: PolicyConfig = CONFIG) -> Profile
     )  # fmt: skip
 
 
+THINKING = TRACE.replaced(
+    [replace(each, reasoning_tokens=each.output_tokens // 2) for each in TRACE], "they reason"
+)
+
+
 @cache
-def load_tests(config: PolicyConfig = CONFIG) -> tuple[tuple[Run, Trace], ...]:
+def load_tests(
+    config: PolicyConfig = CONFIG, trace: Trace = TRACE
+) -> tuple[tuple[Run, Trace], ...]:
     """Return runs of an engine under ``config``, without noise, and their steps."""
     tests = []
     for number in range(TESTS):
-        sent = at_rate(TRACE, 6.0 + 0.2 * number)
+        sent = at_rate(trace, 6.0 + 0.2 * number)
         run = simulate(sent, build_scheduler(config), FIT.model(), keep_records=True)
         run.scenario["rate_per_s"] = sent.rate_per_s
         tests.append((replace(pretended(run), records=run.records), sent))
@@ -211,10 +218,12 @@ def judged(config: PolicyConfig, profile: Profile, lost: float = 0.0) -> Compari
     return claims_of(config, profile, lost).comparison
 
 
-def claims_of(config: PolicyConfig, profile: Profile, lost: float = 0.0) -> TwoClaims:
+def claims_of(
+    config: PolicyConfig, profile: Profile, lost: float = 0.0, trace: Trace = TRACE
+) -> TwoClaims:
     """Judge an engine that runs under ``config``; other programs take ``lost`` of its time."""
     rng, runs = np.random.default_rng(1), []
-    for run, _ in load_tests(config):
+    for run, _ in load_tests(config, trace):
         records = [*run.records]
         timed = on_a_machine(records, rng, sd=0.0)
         beats = [replace(a, beat_s=b.beat_s) for a, b in zip(records, timed, strict=True)]
@@ -260,8 +269,19 @@ def rest(comparison: Comparison) -> dict[str, Outcome | None]:
 def test_the_rest_is_exact_given_the_step_times() -> None:
     comparison = judged(CONFIG, profile_of())
     assert set(rest(comparison).values()) == {"holds"}
+    assert not [row for row in comparison.metrics if row.metric.startswith("ttfo")]
     errors = [row.error for row in comparison.metrics if row.metric in DEFAULT_LIMITS]
     assert max(abs(error) for error in errors if error is not None) < 1e-6
+
+
+def test_the_first_visible_token_is_judged_with_the_reasoning_that_was_measured() -> None:
+    """Whatever the trace says of it: the lengths are those of the answers."""
+    rows = claims_of(CONFIG, profile_of(), trace=THINKING).comparison.metrics
+    ttfo = {row.metric: row for row in rows}["ttfo_s.mean"]
+    ttft = {row.metric: row for row in rows}["ttft_s.mean"]
+    assert (ttfo.outcome, ttfo.limit) == ("holds", 0.10)
+    assert (ttfo.measured or 0) > 1.5 * (ttft.measured or 0)
+    assert ttfo.error == pytest.approx(0.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(

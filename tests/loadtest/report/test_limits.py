@@ -1,5 +1,7 @@
 """Conditions that fail a load test, and limits as people write them."""
 
+from dataclasses import replace
+
 import pytest
 
 from servetwin.loadtest.report.limits import (
@@ -12,7 +14,7 @@ from servetwin.loadtest.report.limits import (
     parse_target,
     parse_thresholds,
 )
-from servetwin.sim.records.metrics import SLO
+from servetwin.sim.records.metrics import SLO, derive
 from servetwin.workloads.errors import LoadTestError
 from tests.support.known_run import hundred
 
@@ -40,6 +42,18 @@ def test_the_figure_on_the_wrong_side_of_its_limit_fails(metric: str) -> None:
     assert wrong.value == right.value == pytest.approx(value, rel=1e-3)
     assert (wrong.failed, right.failed) == (True, False)
     assert (wrong.condition, right.condition) == (fails, holds)
+
+
+def test_the_first_visible_token_has_limits_of_all_requests_too() -> None:
+    conditions = parse_conditions(["ttfo_p99>250ms,ttfo>450ms"], slo=False)
+    plain = hundred()
+    thinking = replace(plain, requests=derive(plain.requests.assign(
+        first_output_s=plain.requests["first_token_s"] + 0.1, reasoning_tokens=2
+    )))  # fmt: skip
+    assert failed_line(judge_conditions(conditions, thinking)) == "ttfo_p99 300 ms (limit 250 ms)"
+    assert failed_line(judge_conditions(conditions, plain)) is None, "the first token is visible"
+    _, [*_, of_all] = parse_thresholds("ttfo_p99=150ms", [])
+    assert failed_line(judge_conditions([of_all], plain)) == "ttft_p99 200 ms (limit 150 ms)"
 
 
 def test_one_line_says_what_failed_and_by_how_much() -> None:

@@ -11,7 +11,7 @@ from servetwin.sim.experiments.paired_comparison import (
     compare_summaries,
     request_differences,
 )
-from servetwin.sim.records.metrics import derive, figure
+from servetwin.sim.records.metrics import common, derive, figure
 from servetwin.sim.records.run import Run, RunError
 
 IDS = ["a", "b", "c"]
@@ -90,11 +90,21 @@ def summary(value: float) -> dict[str, object]:
 
 
 def test_every_metric_is_there_and_an_undefined_one_is_none() -> None:
+    known = run(1, 2, 3).summary()
+    metrics = common(METRICS, [known])
     found = compare_summaries([summary(1.0)], [summary(3.0)])
-    assert tuple(one.metric for one in found) == METRICS
-    assert all(figure(run(1, 2, 3).summary(), metric) is not None for metric in METRICS)
+    assert [one.metric for one in found] == metrics
+    assert all(figure(known, metric) is not None for metric in metrics)
     assert (found[0].difference, found[0].low, found[0].sure) == (2, None, False)
     assert (found[-1].difference, found[-1].seeds) == (None, 0)
+
+
+def test_figures_of_some_runs_only_are_there_where_all_runs_have_them() -> None:
+    thinking, plain = {**summary(1.0), "ttfo_s": summary(2.0)["ttft_s"]}, summary(3.0)
+    both = {one.metric: one for one in compare_summaries([thinking], [thinking])}
+    assert (both["ttfo_s.mean"].a, both["ttfo_s.mean"].difference) == (2.0, 0.0)
+    one = compare_summaries([thinking], [plain])
+    assert [of.metric for of in one if of.metric.startswith(("ttfo_s", "task"))] == []
 
 
 def test_seeds_without_the_metric_on_both_sides_are_left_out() -> None:
