@@ -17,7 +17,6 @@ Check = Callable[[str, Any], Any]
 MAX_COUNT = 2**31 - 1
 MAX_SECONDS = 1e10
 
-_DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
 _SEARCHED_CHARACTERS = 1 << 16
 """The part of a damaged row that is searched for names of fields."""
 _KEY = re.compile(r'"([^"\\]*)"\s*:')
@@ -117,15 +116,6 @@ def counts(name: str, value: Any) -> dict[str, int]:
         raise RowError(name, "not an object", value)
     check = integer(0)
     return {key: check(f"{name}.{key}", count) for key, count in value.items()}
-
-
-def cell_integer(name: str, cell: str, minimum: int) -> int:
-    """Parse the integer in a cell of a CSV row."""
-    if not _DIGITS.fullmatch(cell):
-        raise RowError(name, "not an integer", cell)
-    value = int(cell)
-    _check_range(name, value, minimum, MAX_COUNT)
-    return value
 
 
 def cell_seconds(name: str, cell: str) -> float:

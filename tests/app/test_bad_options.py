@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from tests.support.command import SERVER, refused
+from tests.support.command import SERVER, over, refused
 from tests.support.command_tree import SOME, USUAL, of_numbers
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.paths import SAMPLE
@@ -69,8 +69,9 @@ def test_the_tree_has_the_options() -> None:
 def test_no_command_takes_an_impossible_number(value: str) -> None:
     for each in of_numbers():
         usual = USUAL.get(each.command, ())
-        line = refused(*each.words, *usual, each.name, *[value] * each.nargs)
+        line = refused(*each.words, *over(usual, (each.name, *[value] * each.nargs)))
         assert each.name in line, (each, line)
+        assert "given 2 times" not in line, (each, line)
 
 
 @pytest.mark.slow
@@ -78,7 +79,8 @@ def test_every_command_bears_a_zero(forked: ForkedCommands) -> None:
     for each in of_numbers():
         if each.command not in USUAL:
             continue  # A demo, or a dashboard, would begin.
-        done = forked.run((*each.words, *USUAL[each.command], each.name, *[0] * each.nargs))
+        zero = (each.name, *[0] * each.nargs)
+        done = forked.run((*each.words, *over(USUAL[each.command], zero)))
         assert done.code in (0, 1, 2, 3), (each, done)
         assert "Traceback" not in done.err, (each, done.err)
         assert done.peak_bytes < MOST_BYTES, (each, done)

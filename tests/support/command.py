@@ -1,6 +1,7 @@
 """The command line in this process: what it wrote, and its exit code."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from io import StringIO
@@ -26,6 +27,14 @@ def with_server(*options: object) -> tuple[object, ...]:
     """Options with a server, where they name none."""
     named = {"--profile", "--model", "--scenario", "--gpu"} & set(map(str, options))
     return options if named else (*SERVER, *options)
+
+
+def over(arguments: Sequence[object], options: Sequence[object]) -> list[object]:
+    """Arguments with options, each of which takes the place of the same one with its value."""
+    names = {word for word in options if str(word).startswith("--")}
+    before = ("", *arguments)
+    kept = [word for was, word in zip(before, arguments, strict=False) if not {was, word} & names]
+    return [*kept, *options]
 
 
 @cache

@@ -11,9 +11,10 @@ import time
 import warnings
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 from unittest.mock import patch
 
-from tests.support.command import servetwin
+from tests.support.command import over, servetwin
 from tests.support.effort import FULL
 from tests.support.http_status import answer_of
 from tests.support.paths import ROOT
@@ -32,7 +33,7 @@ _FEW_REPLICATIONS: dict[str, tuple[str, ...]] = {
     "replay": ("--replications", "2"),
     "capacity": () if FULL else ("--replications", "2", "--limit", "60"),
 }
-"""What is added to the options of a command; of two the last one counts."""
+"""Options of a command that take the place of its own."""
 _QUOTED_OR_COMMENT = re.compile(r"'[^']*'|\"[^\"$`]*\"|(?<=\s)#.*")
 
 
@@ -99,9 +100,9 @@ class PageShell:
 
     def _here(self, line: str) -> str:
         """What a command prints that runs in this process, and leaves it as it was."""
-        arguments = shlex.split(self._at_port(line), comments=True)[1:]
+        arguments: list[Any] = shlex.split(self._at_port(line), comments=True)[1:]
         if not (self._as_written or _says_how_often(arguments)):
-            arguments += _FEW_REPLICATIONS.get(arguments[0], ())
+            arguments = over(arguments, _FEW_REPLICATIONS.get(arguments[0], ()))
         with (
             contextlib.chdir(self._folder),
             patch.dict(os.environ, self._environment()),
@@ -145,7 +146,13 @@ class PageShell:
             port = probe.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}"
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "servetwin", "serve", *arguments, "--port", str(port)],
+            [
+                sys.executable,
+                "-m",
+                "servetwin",
+                "serve",
+                *map(str, over(arguments, ("--port", port))),
+            ],
             cwd=self._folder,
             env=self._environment(),
             stdout=subprocess.DEVNULL,

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from servetwin.workloads.files import Drafts
+import pytest
+
+from servetwin.workloads.files import Drafts, document
 from tests.support.paths import ROOT
 
 KILLED_WHILE_IT_WRITES = """
@@ -60,3 +62,15 @@ def test_two_files_of_a_folder_are_both_there(tmp_path: Path) -> None:
             drafts.of(tmp_path / name).write_text(name)
         assert len(names_in(tmp_path)) == 2
     assert names_in(tmp_path) == ["a", "b"]
+
+
+def test_a_document_has_at_most_so_many_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("servetwin.workloads.files.MOST_DOCUMENT_BYTES", 5)
+    path = tmp_path / "x"
+    path.write_bytes(b"12345")
+    assert document(path) == b"12345"
+    path.write_bytes(b"123456")
+    with pytest.raises(OSError, match="more than 5 bytes"):
+        document(path)

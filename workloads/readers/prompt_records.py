@@ -13,6 +13,7 @@ from servetwin.workloads.fields import request_headers, without_headers
 from servetwin.workloads.readers.prompt_fields import estimated_tokens, texts_of
 from servetwin.workloads.request import PromptContent, Request
 from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.tables.moments import cell_count
 from servetwin.workloads.tables.names import meanings, says_tokens
 from servetwin.workloads.trace import Trace
 
@@ -119,9 +120,7 @@ def _stated_tokens(record: Record) -> int | None:
     if field is None or field[1] == "":
         return None
     name, value = field
-    length: int = (
-        check.cell_integer(name, value.strip(), 1)
-        if isinstance(value, str)
-        else check.integer(1)(name, value)
-    )
+    if isinstance(value, str):
+        return cell_count(name, value.strip(), 1)
+    length: int = check.integer(1)(name, value)
     return length

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from servetwin.workloads.fields import FORMATS, cell_integer, cell_seconds, stamp_ns
+from servetwin.workloads.fields import FORMATS, cell_seconds, stamp_ns
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows, counted
+from servetwin.workloads.tables.moments import cell_count
 from servetwin.workloads.tables.names import meanings
 from servetwin.workloads.tables.table import Cells, Table, split_cells
 from servetwin.workloads.trace import Trace
@@ -30,7 +31,7 @@ class Column:
         if self.may_be_empty and not cell:
             return None
         if self.kind == "count":
-            return cell_integer(self.name, cell, least)
+            return cell_count(self.name, cell, least)
         if self.kind == "seconds":
             return cell_seconds(self.name, cell)
         return stamp_ns(self.name, cell) if self.kind == "stamp" else cell

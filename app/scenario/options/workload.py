@@ -19,7 +19,6 @@ from servetwin.app.scenario.options.distributions import (
     think_time_of,
 )
 from servetwin.app.scenario.options.groups import given, require_absent
-from servetwin.workloads.errors import TraceError
 from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
@@ -138,12 +137,7 @@ class GenerateOptions:
     overwriting: Overwriting = KEEP
 
     def generate(self) -> Trace:
-        """Generate the trace; raises ``TraceError`` for options that exclude each other."""
-        structure = self.prefix.name
-        if structure in CONVERSATIONS and self.users.closed_loop:
-            raise TraceError(
-                f"--structure {structure} and --closed-loop exclude each other; give one"
-            )
+        """Generate the trace; raises ``ServetwinError`` for options that exclude each other."""
         self._require_read()
         trace = self._drawn()
         if self.samples > 1:
@@ -167,6 +161,7 @@ class GenerateOptions:
         shares, prefixes = structure == "shared-prefix", ("groups", "prefix_tokens", "zipf")
         for is_read, options, why in (
             (talks, given(self.sessions), "is of --structure multi-turn or agentic: give it too"),
+            (not talks, given(self.users), "its users hold no conversations; give one of both"),
             (users, given(self.users), "is of --closed-loop: give it too"),
             (not users, given(self.arrivals), "users of --closed-loop send after their answers"),
             (not talks and not users, given(self, "requests"), "is of independent requests"),

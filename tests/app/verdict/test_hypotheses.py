@@ -1,5 +1,6 @@
 """A setting that was stated wrongly is named, by stamps alone or with a step log; else none."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,14 @@ WANDER = NoiseSample(np.exp(0.05 * np.random.default_rng(0).standard_normal(500)
 """A machine whose speed wanders by 5 %, for some 30 steps each way."""
 
 
-def explained(stated: Scenario, truth: Scenario, *, logs: bool, seed: int = 0) -> Explanation:
+def explained(
+    stated: Scenario,
+    truth: Scenario,
+    *,
+    logs: bool,
+    seed: int = 0,
+    on_simulation: Callable[[int], None] = lambda done: None,
+) -> Explanation:
     """Explain the error of a prediction by a run of ``truth``, with its step log or without."""
     scheduler = build_scheduler(truth.policies)
     steps = truth.profile.step_time(scheduler.memory.layout).model()
@@ -48,7 +56,7 @@ def explained(stated: Scenario, truth: Scenario, *, logs: bool, seed: int = 0) -
     rows = run.requests.assign(queue_s=np.nan, cached_tokens=0)
     facts = measured_facts(Run("loadtest", rows, run.steps, {"trace": "made"}), TRACE)
     facts = replace(facts, steps=run.records if logs else None)
-    return explain_error(stated, facts)
+    return explain_error(stated, facts, on_simulation=on_simulation)
 
 
 SLOW_API = PROFILE.model_copy(update={"api": PROFILE.api.model_copy(update={"request_s": 0.05})})
@@ -129,7 +137,11 @@ def test_the_metrics_of_a_server_tell_few_sequences_from_little_memory(
 
 
 def test_an_estimate_is_near_the_truth() -> None:
-    found = explained(STATED, server(token_budget=32), logs=True)
+    counted: list[int] = []
+    truth = server(token_budget=32)
+    found = explained(STATED, truth, logs=True, on_simulation=counted.append)
+    assert counted == [*range(1, len(counted) + 1)]
+    assert counted
     (budget,) = tied(found.hypotheses)
     assert (budget.name, budget.stated, budget.estimate) == ("token budget", 128, 32)
     assert budget.share > 0.95

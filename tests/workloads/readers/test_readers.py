@@ -59,7 +59,7 @@ MALFORMED = [
     (burst(Timestamp="noon"), "2: field 'Timestamp': not a number (\"noon\")"),
     (burst(Timestamp="nan"), "2: field 'Timestamp': not finite (NaN)"),
     (burst(Timestamp="-1"), "2: field 'Timestamp': negative (-1.0)"),
-    (burst(**{"Request tokens": "4.0"}), "2: field 'Request tokens': not an integer (\"4.0\")"),
+    (burst(**{"Request tokens": "4.5"}), "2: field 'Request tokens': not an integer (\"4.5\")"),
     (burst(**{"Request tokens": "0"}), "2: field 'Request tokens': must be at least 1 (0)"),
     (burst(**{"Response tokens": "-1"}), "2: field 'Response tokens': negative (-1)"),
     (burst(**{"Elapsed time": "inf"}), "2: field 'Elapsed time': not finite (Infinity)"),

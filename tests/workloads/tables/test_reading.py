@@ -1,6 +1,7 @@
 """Tables as people have them: read alike in every form, or refused with line, column and remedy."""
 
 import gzip
+import json
 
 import pytest
 
@@ -304,3 +305,14 @@ def test_the_first_rows_are_enough_where_few_are_wanted(write: Write) -> None:
     found = read_first(write(HEADER + rows + "not read\n"), 100)
     assert found.stopped
     assert len(found) == 1_000
+
+
+@pytest.mark.parametrize("name", ["request_id", "session_id", "model", "id"])
+@pytest.mark.parametrize("tokens", [("input_tokens", "output_tokens"), ("prompt_tokens", "out")])
+def test_a_log_of_stamps_and_tokens_is_no_mooncake_trace(
+    name: str, tokens: tuple[str, str], write: Write
+) -> None:
+    """Whose stamps are milliseconds, where those of a log are what they say."""
+    rows = ({name: f"x{n}", "timestamp": 1_770_000_000.5 + 10 * n} for n in range(2))
+    text = "\n".join(json.dumps({**row, tokens[0]: 5, tokens[1]: 4}) for row in rows)
+    assert asked(read_trace(write(text))) == [(0.0, 5, 4), (10.0, 5, 4)]
