@@ -9,7 +9,6 @@ layers may have one, ``thetas`` which turn otherwise, and ``experts`` how they a
 keys in ``when`` have these values, its other entries replace those of the family.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,8 +33,6 @@ from servetwin.workloads.models.description import (
 from servetwin.workloads.models.keys import Keys, shortened
 
 CONFIG_FILE = "config.json"
-_INFINITE = {"__float__": "Infinity"}
-"""As transformers writes it."""
 Computed = Mapping[str, Any]
 """``engine`` of a family."""
 
@@ -198,17 +195,7 @@ def _state_space(described: Description) -> StateSpaceConfig | None:
         return None
     convolution = keys.flag(keys.name_of("use_conv_bias", "mamba_conv_bias"), True)
     product = keys.flag(keys.name_of("mamba_proj_bias", "use_bias"))
-    sizes = described.state_sizes()
-    return StateSpaceConfig(layers, sizes, convolution, product, _step_limits(keys))
-
-
-def _step_limits(keys: Keys) -> tuple[float, float]:
-    """Return ``time_step_limit``, whose second number may be infinite."""
-    given = keys.get("time_step_limit", [0.0, math.inf])
-    limits = [math.inf if limit == _INFINITE else limit for limit in given]
-    if len(limits) != 2 or set(map(type, limits)) - {int, float} or not 0 <= limits[0] < limits[1]:
-        raise keys.wrong("time_step_limit", "two numbers from 0 on, the lower one first")
-    return limits[0], limits[1]
+    return StateSpaceConfig(layers, described.state_sizes(), convolution, product)
 
 
 def _experts(described: Description, chosen: Computed) -> ExpertConfig | None:

@@ -58,7 +58,7 @@ class PrefixTier:
 
     def _take(self, part: Part, kept: KeptPart) -> None:
         size = self._store.block_tokens
-        slots = self._store.held(kept.blocks, (part[1] + 1) * size)
+        slots = self._store.block_slots(kept.blocks, 0, (part[1] + 1) * size)
         try:
             self._kept[part] = self._store.take(slots[-size:])
         except Exception:
@@ -112,7 +112,9 @@ class SwapSpace:
         if seq in self._kept:
             return
         try:
-            self._kept[seq] = self._store.take(self._store.held(blocks, seq.computed_tokens))
+            self._kept[seq] = self._store.take(
+                self._store.block_slots(blocks, 0, seq.computed_tokens)
+            )
         except Exception:
             return  # it is lost, and ends when it is to come back
 
@@ -121,7 +123,7 @@ class SwapSpace:
         rows = self._kept.pop(seq, None)
         if rows is None:
             raise EngineError("host memory had no room for its keys and values")
-        slots = self._store.held(seq.blocks, seq.computed_tokens)
+        slots = self._store.block_slots(seq.blocks, 0, seq.computed_tokens)
         shared = min(seq.held.keyed_blocks * self._store.block_tokens, len(slots))
         self._store.put(slots[shared:], [values[:, shared:] for values in rows])
 

@@ -72,13 +72,10 @@ class KVStore:
         """Return the slots of positions ``start .. stop - 1``."""
         if self.layout == "contiguous":
             return np.arange(seq.region_start + start, seq.region_start + stop)
-        return self._block_slots(seq.blocks, start, stop)
+        return self.block_slots(seq.blocks, start, stop)
 
-    def held(self, blocks: list[int], computed_tokens: int) -> NDArray[np.int64]:
-        """Return the slots of the computed positions of a block table (paged memory)."""
-        return self._block_slots(blocks, 0, computed_tokens)
-
-    def _block_slots(self, table: list[int], start: int, stop: int) -> NDArray[np.int64]:
+    def block_slots(self, table: list[int], start: int, stop: int) -> NDArray[np.int64]:
+        """Return the slots of positions of a block table (paged memory)."""
         first_block = start // self.block_tokens
         blocks = np.array(table[first_block : -(-stop // self.block_tokens)], dtype=np.int64)
         slots = (blocks[:, None] * self.block_tokens + self._offsets).ravel()

@@ -91,7 +91,6 @@ class ExpertConfig:
 class StateSpaceConfig:
     """Mamba 2 in place of attention (Dao and Gu 2024, arXiv 2405.21060), in some ``layers``.
 
-    ``step_limits``: between which the step by which a row moves a state lies.
     ``convolution_bias``, ``product_bias``: whether convolution and products have biases.
     """
 
@@ -99,7 +98,6 @@ class StateSpaceConfig:
     sizes: StateSizes
     convolution_bias: bool = True
     product_bias: bool = False
-    step_limits: tuple[float, float] = (0.0, math.inf)
 
     def __post_init__(self) -> None:
         if self.sizes.heads % self.sizes.groups:

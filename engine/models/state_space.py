@@ -27,7 +27,6 @@ class StateSpace:
         space = config.state_space
         assert space is not None
         self._eps, self._sizes = config.norm_eps, space.sizes
-        self._step_limits = space.step_limits
         self._in, self._out = (
             biased(make_linear(name, weights[name]), weights.get(f"{name}_bias"))
             for name in ("state_in", "state_out")
@@ -46,7 +45,7 @@ class StateSpace:
         sizes = self._sizes
         parts = (sizes.inner, sizes.convolved, sizes.heads)
         gate, inputs, steps = self._in(x).split_with_sizes(parts, 1)
-        steps = F.softplus(steps.float() + self._step_bias).clamp(*self._step_limits)
+        steps = F.softplus(steps.float() + self._step_bias)
         outputs = steps.new_zeros(len(x), sizes.heads, sizes.head_dim)
         for run in states.runs[layer]:
             before = states.before(layer, run) or self._nothing(inputs)

@@ -61,7 +61,8 @@ def linear_attention(keys: Keys, width: int) -> Recurrence:
 
 def mamba(keys: Keys, width: int) -> Recurrence:
     """Count the projections in, x, dt and out, the convolution, A and D. Gu and Dao 2023."""
-    inner, state, kernel = _inner(keys, width), keys.count("state_size"), keys.count("conv_kernel")
+    inner = keys.find(*NAMES["ffn"][:1], "d_inner") or width * keys.count("expand")
+    state, kernel = keys.count("state_size"), keys.count("conv_kernel")
     automatic = keys.values.get("time_step_rank") == "auto"
     rank = ceil(width / 16) if automatic else keys.count("time_step_rank")
     per_channel = 2 * width + kernel + (rank + 2 * state) + rank + state + 1 + width
@@ -164,7 +165,3 @@ def _elements(keys: Keys) -> int:
     """Return the elements of 2 bytes that one of a state takes."""
     names = ("mamba_ssm_dtype", "mamba_ssm_cache_dtype")
     return 2 if "float32" in map(keys.text, names) else 1
-
-
-def _inner(keys: Keys, width: int) -> int:
-    return keys.find(*NAMES["ffn"][:1], "d_inner") or width * keys.count("expand")

@@ -132,7 +132,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "use_bias": True,
         "use_conv_bias": False,
         "conv_kernel": 3,
-        "time_step_limit": [0.4, 0.9],
     },
     "Bamba": GATED | STATES | {"attn_layer_indices": [1], "mamba_conv_bias": True},
     "GraniteMoeHybrid": GATED

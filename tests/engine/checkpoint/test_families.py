@@ -177,6 +177,18 @@ WRONG = [
     ({"hidden_activation": "relu"}, "Gemma3Text", 'hidden_activation "relu" is not supported'),
     ({"logits_scaling": "x"}, "Granite", "logits_scaling must be a number above 0"),
     ({"use_qk_norm": True}, "Cohere", "use_qk_norm true is not supported"),
+    ({"time_step_limit": [1, "x"]}, "Mamba2", "time_step_limit .* is not supported"),
+    ({"time_step_limit": 3}, "Bamba", "time_step_limit 3 is not supported"),
+    ({"n_groups": 3}, "Mamba2", "n_groups 3 does not divide the 8 heads of a state"),
+    ({"attn_layer_indices": [4]}, "Bamba", "attn_layer_indices must be layers of 0 .. 3"),
+    ({"attn_layer_indices": ["1"]}, "Bamba", "attn_layer_indices must be a list of int"),
+    ({"mamba_d_head": "auto"}, "Bamba", "mamba_d_head must be a whole number"),
+    (
+        {"layer_types": 4 * ["quantum"]},
+        "GraniteMoeHybrid",
+        "layer_types must be a list of 4 of ful",
+    ),
+    ({"num_local_experts": 4}, "GraniteMoeHybrid", "num_local_experts 4 is not supported"),
     ({"partial_rotary_factor": 0.2, "rope_parameters": {}}, "Glm4", "a rotary width of"),
 ]
 

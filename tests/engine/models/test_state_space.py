@@ -18,9 +18,7 @@ from servetwin.workloads.errors import EngineError
 from servetwin.workloads.models.description import StateSizes
 
 SIZES = StateSizes(heads=4, head_dim=8, groups=2, state_dim=6, kernel=4)
-MODEL = replace(
-    model_preset("tiny"), state_space=StateSpaceConfig((0,), SIZES, step_limits=(0.01, 2.0))
-)
+MODEL = replace(model_preset("tiny"), state_space=StateSpaceConfig((0,), SIZES))
 BLOCK = 16
 CPU = torch.device("cpu")
 
@@ -54,7 +52,7 @@ def by_recurrence(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Te
         convolved = torch.nn.functional.silu(convolved + weights["convolution_bias"])
         values = convolved[:inner].view(SIZES.heads, SIZES.head_dim)
         writes, reads = convolved[inner:].view(2, SIZES.groups, -1).repeat_interleave(share, 1)
-        steps = torch.nn.functional.softplus(steps + weights["step_bias"]).clamp(0.01, 2.0)
+        steps = torch.nn.functional.softplus(steps + weights["step_bias"])
         decay = torch.exp(-steps * weights["decay"].exp())
         state = state * decay[:, None, None]
         state = state + steps[:, None, None] * values[:, :, None] * writes[:, None]
