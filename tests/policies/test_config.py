@@ -204,3 +204,19 @@ def test_a_watermark_of_one_percent_in_whole_units(
 ) -> None:
     config = PolicyConfig(watermark=0.01, watermark_rounding=rounding)
     assert config.watermark_of(units) == kept
+
+
+@pytest.mark.parametrize(
+    ("batching", "budget", "drafts", "grown"),
+    [
+        ("unified", 256, 3, 256),  # 64 sequences of 1 + 3 rows fit exactly
+        ("unified", 255, 3, 256),
+        ("unified", 256, 7, 512),
+        ("continuous", 256, 3, 256 + 64 * 3),
+    ],
+)
+def test_drafts_find_room_in_the_budget(
+    batching: str, budget: int, drafts: int, grown: int
+) -> None:
+    config = PolicyConfig(batching=batching, max_seqs=64, token_budget=budget).with_drafts(drafts)
+    assert (config.draft_rows, config.token_budget) == (drafts, grown)
