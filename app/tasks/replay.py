@@ -1,7 +1,10 @@
 """Replay a trace under a policy, or two policies beside each other, and print the figures."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import call, itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +42,14 @@ from servetwin.app.scenario.scenarios import (
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import origin_words, print_notes
 from servetwin.sim.experiments.fleet import devices
-from servetwin.sim.experiments.predict import Redraw, interval, run_once, summaries_over_seeds
+from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
+from servetwin.sim.experiments.predict import (
+    Redraw,
+    interval,
+    is_outside,
+    replication_summary,
+    run_once,
+)
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import FIGURES, SLO, common
 from servetwin.sim.records.run import Run, machine_facts
@@ -207,11 +217,13 @@ class Replay:
         redraw = self.redraw(scenario)
         if replications < 2 or (scenario.is_repeatable() and not redraw):
             return {}  # a single draw is no interval
-        summaries = list(
-            summaries_over_seeds(
-                trace, scenario, run, seed=self.seed, replications=replications, redraw=redraw
-            )
-        )
+        one = partial(
+            replication_summary, trace, scenario,
+            seed=self.seed, extrapolate=is_outside(run), redraw=redraw,
+        )  # fmt: skip
+        cores = os.cpu_count() or 1 if begin_as_copies() else 1
+        found = map_on_processes(call, one, range(replications), cores)
+        summaries = [summary for _, summary in sorted(found, key=itemgetter(0))]
         intervals = {metric: interval(summaries, metric) for metric in common(_METRICS, summaries)}
         return {
             metric: {

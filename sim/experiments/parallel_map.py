@@ -17,7 +17,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from multiprocessing import get_context, parent_process
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from threading import Thread, current_thread, main_thread
 from threading import enumerate as enumerate_threads
@@ -118,7 +117,8 @@ def _computed(
     ``under_way`` then has the places that were being computed; it is empty if all have ended.
     Raises ``ServetwinError`` where no process has begun, as in a script without a guard.
     """
-    context, rest = _context(), iter(items.items())
+    context = get_context("fork" if begin_as_copies() else "spawn")
+    rest = iter(items.items())
     workers = min(workers, len(items))
     has_begun = context.RawValue("b", 0)
     pool = ProcessPoolExecutor(workers, context, _begin, (function, shared, has_begun))
@@ -142,15 +142,15 @@ def _computed(
         pool.shutdown(cancel_futures=True)
 
 
-def _context() -> BaseContext:
-    """Return how processes begin: a copy of this one, which has loaded all that they need.
+def begin_as_copies() -> bool:
+    """Return whether processes begin as copies of this one, which has loaded all that they need.
 
     Where that may not be safe, beside threads that hold locks and on other systems than Linux, a
-    fresh process loads it anew, for as long as a second.
+    fresh process loads it anew, for as long as a second, and what it is given must be pickled.
     """
     others = [thread for thread in enumerate_threads() if thread is not main_thread()]
     may_fork = sys.platform == "linux" and current_thread() is main_thread()
-    return get_context("fork" if may_fork and all(one.daemon for one in others) else "spawn")
+    return may_fork and all(thread.daemon for thread in others)
 
 
 def _no_warning_of_forks() -> AbstractContextManager[object]:
