@@ -60,6 +60,11 @@ class ServerSentEvents:
         self._lone_returns = False
         self._after_return = False
 
+    @property
+    def between_events(self) -> bool:
+        """Whether nothing is held of the bytes so far, so that an event begins with the next."""
+        return not (self._half_line_end or self._after_return or self._splitter.holds)
+
     def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """Yield the events that end in ``data``."""
         if self._half_line_end or self._after_return or b"\r" in data:
@@ -115,6 +120,11 @@ class _Splitter:
     def __init__(self, separator: bytes) -> None:
         self._separator = separator
         self._rest: list[bytes] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether there are bytes behind the last separator."""
+        return bool(self._rest)
 
     def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """Yield what lies between separators, up to the last one."""

@@ -19,11 +19,12 @@ AnswerReader = StreamReader | WholeAnswerReader
 SLICE_S = 0.0002
 """The longest time that reading holds the event loop; a stamp may be as late."""
 PIECES = 16
-"""Pieces read between two looks at the clock."""
-PAUSE_S = 0.02
+"""Pieces read between two looks at the clock; of an answer under way never fewer."""
+PAUSE_S = 0.05
 """Between two rounds over all unread answers."""
 BUSY_S = 0.001
-"""A loop that takes longer for a turn is busy, and the round ends."""
+"""A loop that takes longer for a turn is busy, and the round pauses for ``BUSY_PAUSE_S``."""
+BUSY_PAUSE_S = 0.002
 _MOST_FRESH = 10_000
 """Answers kept for ``fresh``, which may never be called."""
 
@@ -93,14 +94,15 @@ class ReadAhead:
                     await asyncio.sleep(0)
                     began_s = time.perf_counter()
                     if began_s - paused_s > BUSY_S:
-                        break
+                        await asyncio.sleep(BUSY_PAUSE_S)
+                        began_s = time.perf_counter()
 
     def _steps(self) -> Iterator[None]:
         """Read one round over all answers, a few pieces between two yields."""
         for _ in range(len(self.unread)):
             exchange = self.unread[0]
             reader = self._readers[id(exchange)]
-            while reader.advance(PIECES):
+            while (exchange.ended or reader.waiting >= PIECES) and reader.advance(PIECES):
                 yield
             self.unread.popleft()
             if not exchange.ended:

@@ -16,10 +16,11 @@ from servetwin.loadtest.stream.event_framing import (
     FramedEvent,
     Framing,
     JsonLines,
+    ServerSentEvents,
     framing_of,
     without_mark,
 )
-from servetwin.loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event
+from servetwin.loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event, take_run
 
 __all__ = ["StreamReader", "TokenStream", "read_stream"]
 
@@ -50,6 +51,12 @@ class StreamReader:
         self._stamp_ns = 0
         self.pieces = 0
         self._ended = False
+
+    @property
+    def waiting(self) -> int:
+        """The number of pieces that are here and not read."""
+        reads = self._exchange.reads
+        return len(reads) - self.pieces if isinstance(reads, RecordedReads) else 0
 
     def advance(self, most: int) -> int:
         """Read at most ``most`` of the pieces that are here and return how many were read.
@@ -94,7 +101,11 @@ class StreamReader:
         if len(self._start) < _START_BYTES:
             self._start += span.data[: _START_BYTES - len(self._start)]
         self._stamp_ns = span.stamps_ns[-1]
-        data = self._begun(span.data) if self._framing is None else span.data
+        framing = self._framing
+        in_run = isinstance(framing, ServerSentEvents) and framing.between_events
+        if in_run and take_run(self.stream, span.stamps_ns, span.ends, span.data):
+            return
+        data = self._begun(span.data) if framing is None else span.data
         if self._framing:
             self._take_events(self._framing.feed(data), span)
 

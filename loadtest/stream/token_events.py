@@ -27,8 +27,9 @@ nothing that needs an escape, have the same structure (``EventPattern``).
 import json
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal, NamedTuple
 
 from servetwin.loadtest.dialects.dialect import NativeEvent
@@ -237,6 +238,31 @@ def take_event(stream: TokenStream, stamp_ns: int, payload: bytes) -> None:
         _take_choices(stream, stamp_ns, event)
         if len(stream.tokens) == before + 1 and not (stream.reported[-1] or event.get("usage")):
             stream.pattern = pattern_of(payload, event)
+
+
+def take_run(
+    stream: TokenStream, stamps_ns: Sequence[int], ends: Sequence[int], data: bytes
+) -> bool:
+    """Add server-sent events that are all like the last one, one to a piece; return whether so.
+
+    ``data`` are all pieces; ``stamps_ns`` and ``ends`` of each say when it came and where it ends.
+    """
+    pattern = stream.pattern
+    if pattern is None or stream.done or stream.failure:
+        return False
+    head, tail = b"data: " + pattern.before, pattern.after + b"\n\n"
+    if not (data.startswith(head) and data.endswith(tail) and len(data) > len(head) + len(tail)):
+        return False
+    texts = data[len(head) : -len(tail)].split(tail + head)
+    lengths = [len(text) + len(head) + len(tail) for text in texts if text]
+    if [*accumulate(lengths)] != ends or _NEEDS_ESCAPE.search(b"".join(texts)):
+        return False
+    stream.stamps_ns.extend(stamps_ns)
+    stream.tokens += [1] * len(texts)
+    stream.reported += bytes(len(texts))
+    stream.thoughts += stream.thoughts[-1:] * len(texts)
+    stream.counted += len(texts)
+    return True
 
 
 def _not_an_object(text: str) -> str:
