@@ -33,14 +33,14 @@ _PORTS = {"http": 80, "https": 443}
 class StampingTransport(httpx.AsyncBaseTransport):
     """HTTP/1.1 on asyncio protocols: keep-alive, no limit on connections, and stamps.
 
-    ``verify`` is that of httpx (certifi's authorities, or ``SSL_CERT_FILE``). Of httpx's timeouts,
-    ``connect`` limits name look-up, connection and TLS together, ``read`` the wait for the head. A
-    request is sent a second time, once, when it went out on an idle connection that the server was
-    just closing; ``resent`` counts these.
+    ``verify`` is that of httpx (certifi's authorities, or ``SSL_CERT_FILE``). Of httpx's timeouts
+    there is ``connect``, for name look-up, connection and TLS together. A request is sent a second
+    time, once, when it went out on an idle connection that the server was just closing; ``resent``
+    counts these.
 
-    Raises ``httpx.ConnectError``, ``ConnectTimeout``, ``ReadTimeout``, ``ReadError``,
-    ``RemoteProtocolError``, ``LocalProtocolError`` and ``UnsupportedProtocol``; messages about a
-    server name its host and port.
+    Raises ``httpx.ConnectError``, ``ConnectTimeout``, ``ReadError``, ``RemoteProtocolError``,
+    ``LocalProtocolError`` and ``UnsupportedProtocol``; messages about a server name its host and
+    port.
     """
 
     def __init__(self, *, verify: ssl.SSLContext | bool = True, keepalive_s: float = 5.0) -> None:
@@ -86,17 +86,17 @@ class StampingTransport(httpx.AsyncBaseTransport):
     ) -> StampedResponse:
         pool = self._pools.setdefault(origin, ConnectionPool(self._keepalive_s))
         if idle := pool.take():
-            answer = await _send(idle, request, message)
+            answer = await _send(idle, message)
             if not idle.closed_before_request(answer):
                 return answer
             self.resent += 1
-        return await _send(await self._connect(origin, pool, request), request, message)
+        return await _send(await self._connect(origin, pool, request), message)
 
     async def _connect(
         self, origin: Origin, pool: ConnectionPool, request: httpx.Request
     ) -> Connection:
         scheme, host, port = origin
-        timeout_s = _timeout_s(request, "connect")
+        timeout_s: float | None = request.extensions.get("timeout", {}).get("connect")
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await asyncio.get_running_loop().create_connection(
@@ -119,17 +119,11 @@ class StampingTransport(httpx.AsyncBaseTransport):
         return context
 
 
-async def _send(connection: Connection, request: httpx.Request, message: bytes) -> StampedResponse:
+async def _send(connection: Connection, message: bytes) -> StampedResponse:
     """Send a request and return its answer once its head is here or it has failed."""
     answer = connection.send(message)
-    timeout_s = _timeout_s(request, "read")
     try:
-        async with asyncio.timeout(timeout_s):
-            await answer.begun()
-    except TimeoutError as error:
-        connection.abort()
-        reason = f"no answer within {timeout_s:g} s"
-        raise httpx.ReadTimeout(f"{connection.server}: {reason}") from error
+        await answer.begun()
     except asyncio.CancelledError:
         connection.abort()
         raise
@@ -166,11 +160,6 @@ def _origin(url: httpx.URL) -> Origin:
 def _server(origin: Origin) -> str:
     _, host, port = origin
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _timeout_s(request: httpx.Request, name: str) -> float | None:
-    timeouts: dict[str, float | None] = request.extensions.get("timeout", {})
-    return timeouts.get(name)
 
 
 def _reason(error: OSError) -> str:

@@ -63,7 +63,7 @@ class ServerSentEvents:
     @property
     def between_events(self) -> bool:
         """Whether nothing is held of the bytes so far, so that an event begins with the next."""
-        return not (self._half_line_end or self._after_return or self._splitter.holds)
+        return not (self._half_line_end or self._after_return or self._splitter.rest)
 
     def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """Yield the events that end in ``data``."""
@@ -115,27 +115,25 @@ def framing_of(start: bytes) -> Framing | None:
 
 
 class _Splitter:
-    """Splits at a separator; the cost is linear in the bytes, however many pieces they come in."""
+    """Splits at a separator; the cost is linear in the bytes, however many pieces they come in.
+
+    ``rest`` are the bytes behind the last separator.
+    """
 
     def __init__(self, separator: bytes) -> None:
         self._separator = separator
-        self._rest: list[bytes] = []
-
-    @property
-    def holds(self) -> bool:
-        """Whether there are bytes behind the last separator."""
-        return bool(self._rest)
+        self.rest: list[bytes] = []
 
     def feed(self, data: bytes) -> Iterator[FramedEvent]:
         """Yield what lies between separators, up to the last one."""
-        before = self._rest[-1][-1:] if self._rest else b""  # no separator is longer than two
+        before = self.rest[-1][-1:] if self.rest else b""  # no separator is longer than two
         if data:
-            self._rest.append(data)
+            self.rest.append(data)
         if self._separator not in before + data:
             return
-        at = len(data) - sum(map(len, self._rest))
-        *pieces, rest = b"".join(self._rest).split(self._separator)
-        self._rest = [rest] if rest else []
+        at = len(data) - sum(map(len, self.rest))
+        *pieces, rest = b"".join(self.rest).split(self._separator)
+        self.rest = [rest] if rest else []
         for piece in pieces:
             at += len(piece) + len(self._separator)
             yield at, piece

@@ -102,7 +102,9 @@ class ReadAhead:
         for _ in range(len(self.unread)):
             exchange = self.unread[0]
             reader = self._readers[id(exchange)]
-            while (exchange.ended or reader.waiting >= PIECES) and reader.advance(PIECES):
+            reads = exchange.reads if isinstance(exchange.reads, RecordedReads) else RecordedReads()
+            due = exchange.ended or len(reads) - reader.pieces >= PIECES
+            while due and reader.advance(PIECES):
                 yield
             self.unread.popleft()
             if not exchange.ended:
@@ -111,6 +113,5 @@ class ReadAhead:
                 self._fresh.append((exchange, reader.stream))
                 if self._on_end:
                     self._on_end(exchange, self.stream(exchange))
-            if isinstance(exchange.reads, RecordedReads):
-                exchange.reads.drop(reader.pieces)
+            reads.drop(reader.pieces)
             yield

@@ -52,12 +52,6 @@ class StreamReader:
         self.pieces = 0
         self._ended = False
 
-    @property
-    def waiting(self) -> int:
-        """The number of pieces that are here and not read."""
-        reads = self._exchange.reads
-        return len(reads) - self.pieces if isinstance(reads, RecordedReads) else 0
-
     def advance(self, most: int) -> int:
         """Read at most ``most`` of the pieces that are here and return how many were read.
 

@@ -59,11 +59,6 @@ class WholeAnswerReader:
         self.stream = WholeAnswer(embedding=embedding)
         self.pieces = 0
 
-    @property
-    def waiting(self) -> int:
-        """0: nothing is read before the end."""
-        return 0
-
     def advance(self, most: int) -> int:
         """Read an answer that has ended, so that its bytes can go."""
         if self._exchange.ended and not self.pieces:

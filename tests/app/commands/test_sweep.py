@@ -119,8 +119,9 @@ class Deadly(ContinuousBatching):
 def test_a_worker_that_is_killed_loses_nothing(tmp_path: Path) -> None:
     plug_in, out = tmp_path / "deadly.py", tmp_path / "points.csv"
     plug_in.write_text(DEADLY_IN_A_WORKER.format(most=1))
-    grid = ("--vary", f"batching={plug_in}:Deadly", "--rates", "1,2,4", "--limit", 60)
-    done = servetwin("sweep", SAMPLE, *SLO, *with_server(*grid), "--processes", 2, "--out", out)
+    grid = ("--vary", f"batching={plug_in}:Deadly", "--rates", "1,2,4")
+    two = ("--limit", 60, "--processes", 2, "--out", out)
+    done = servetwin("sweep", SAMPLE, *SLO, *with_server(*grid), *two)
     assert (done.code, len(list(tmp_path.glob("death-*")))) == (0, 1)
     run(*grid, "--out", tmp_path / "alone.csv")
     assert out.read_bytes() == (tmp_path / "alone.csv").read_bytes()
