@@ -19,6 +19,7 @@ from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.schedule import ClockZero, ScheduledRequest, build_schedule
 from servetwin.loadtest.report.rows import Sending, request_rows
 from servetwin.loadtest.run.worker_client import WorkerClient
+from servetwin.loadtest.stream import stream_reader
 from servetwin.loadtest.stream.event_framing import ErrorData, JsonLines, ServerSentEvents
 from servetwin.loadtest.stream.read_ahead import ReadAhead
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
@@ -71,6 +72,37 @@ def test_events_like_the_one_before_are_what_decoding_them_says(payloads: list[b
         slowly.pattern = None
     quickly.pattern = None
     assert quickly == slowly
+
+
+@given(
+    payloads=st.tuples(SHAPES, SHAPES).flatmap(of_shapes),
+    others=st.sets(st.integers(1, 900), max_size=3),
+)
+def test_events_of_a_run_are_what_reading_each_says(
+    payloads: list[bytes], others: set[int]
+) -> None:
+    """One event to a piece, but for some cuts that are missing and some that are more."""
+    events = [b"data: %b\n\n" % payload for payload in payloads * 2]
+    ends = set(accumulate(map(len, events)))
+    pieces = list(cut_at(b"".join(events), ends ^ others))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(stream_reader, "take_run", lambda *_: False)
+        slowly = read_stream(exchange_of(*pieces))
+    quickly = read_stream(exchange_of(*pieces))
+    quickly.pattern = slowly.pattern
+    assert quickly == slowly
+
+
+def test_a_run_of_events_is_split_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(stream_reader, "take_event", lambda *_: taken.append(1))
+    reader = stream_reader.StreamReader(exchange := exchange_of(text("a")))
+    take_event(reader.stream, 1, text("a").removeprefix(b"data: ").strip())
+    reader.advance(1)
+    for number in range(40):
+        exchange.reads.add(2000 + number, text(f"t{number}"))  # type: ignore[attr-defined]
+    assert reader.end().stamps_ns.tolist() == [1, *range(2000, 2040)]
+    assert len(taken) == 1
 
 
 def test_an_event_that_differs_in_its_text_alone_is_not_decoded(
