@@ -105,14 +105,12 @@ class Dispatcher:
         self._drain_if_all_is_sent()
 
     async def _start_when_due(self, sending: Sending) -> None:
+        tick_ns = TICK_NS
         due_ns = self.zero_ns + round(sending.send.send_at_s * 1e9)
         left_ns = due_ns - time.perf_counter_ns()
-        if 0 < left_ns < TICK_NS:
-            await asyncio.sleep(TICK_NS / 1e9)
-            left_ns = due_ns - time.perf_counter_ns()
         while left_ns > 0:  # Twice where timers wake at the nearest millisecond: never early.
-            await asyncio.sleep(left_ns / 1e9)
-            left_ns = due_ns - time.perf_counter_ns()
+            await asyncio.sleep(max(left_ns, tick_ns) / 1e9)
+            left_ns, tick_ns = due_ns - time.perf_counter_ns(), 0
         if reason := self._schedule.why_not_sent(sending.send):
             self._release(self._orphan(sending, reason))
             return

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from itertools import islice
 from multiprocessing import get_context, parent_process
 from multiprocessing.process import BaseProcess
@@ -124,8 +124,11 @@ def _computed(
     pool = ProcessPoolExecutor(workers, context, _begin, (function, shared, has_begun))
     try:
         while True:
-            with suppress(BrokenProcessPool), _no_warning_of_forks():
-                # What is under way says so as well.
+            # What is under way says so as well; and Python warns of a fork beside any thread.
+            with (
+                suppress(BrokenProcessPool),
+                catch_warnings(action="ignore", category=DeprecationWarning),
+            ):
                 for place, item in islice(rest, _UNDER_WAY * workers - len(under_way)):
                     under_way[pool.submit(_call, item)] = place
             if not under_way:
@@ -151,10 +154,6 @@ def begin_as_copies() -> bool:
     others = [thread for thread in enumerate_threads() if thread is not main_thread()]
     may_fork = sys.platform == "linux" and current_thread() is main_thread()
     return may_fork and all(thread.daemon for thread in others)
-
-
-def _no_warning_of_forks() -> AbstractContextManager[object]:
-    return catch_warnings(action="ignore", category=DeprecationWarning)
 
 
 def end_with_parent() -> None:
