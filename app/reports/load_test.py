@@ -115,7 +115,7 @@ class LoadTestReport:
         if failed := failed_line(self.findings):
             return self._missed(failed, delivered.get("limited_by"))
         worse = complaint("gate", self.gate.outcome) if self.gate else None
-        if self.prediction and not self.gate:
+        if self.prediction:  # A load test has one or the other.
             worse = complaint("comparison", self.prediction[0].outcome)
         figures = [one.said for one in self.findings if one.condition != DEFAULT.text]
         held = "; ".join([f"{finished} of {len(requests)} requests finished", *figures])

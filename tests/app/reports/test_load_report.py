@@ -1,6 +1,7 @@
 """The report of a load test, and the verdict that leads it."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -182,3 +183,19 @@ def test_the_verdict_is_the_first_line_of_the_text_and_of_the_json(name: str) ->
     assert " ".join(text.split()) == line
     word, _, reason = line.partition(": ")
     assert list(report.as_dict().items())[:2] == [("verdict", word), ("reason", reason)]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "line"),
+    [
+        ("refuted", 1, "FAIL: the prediction is refuted"),
+        ("cannot tell", 3, "CANNOT TELL: this load test cannot tell whether the prediction holds"),
+        ("holds", 0, "PASS: 100 of 100 requests finished"),
+    ],
+)
+def test_the_verdict_on_a_prediction(outcome: str, code: int, line: str) -> None:
+    judged = hundred()
+    judged.extra["delivered"] |= {"interrupted": False, "stopped": None}
+    prediction: Any = (SimpleNamespace(outcome=outcome), None)
+    verdict = LoadTestReport(judged, Path("here"), prediction=prediction).verdict
+    assert (str(verdict), verdict.exit_code) == (line, code)
