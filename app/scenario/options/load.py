@@ -255,6 +255,8 @@ class LoadChoice:
             yield OWN_LENGTHS
         if self.concurrency is not None and self.closed_loop is False:
             yield "--open-loop and --concurrency exclude each other: users wait for their answers"
+        if None not in (self.rate_per_s, self.shape.rate_scale):
+            yield "--rate and --rate-scale exclude each other; give one"
 
     def _contradictions_of_the_source(self) -> Iterator[str]:
         if self.arrivals and (self.path or self.concurrency):
