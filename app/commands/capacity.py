@@ -5,7 +5,7 @@ from typing import Annotated
 
 from servetwin.app.scenario.options.common import SLO, TracePath
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.simulations import CapacityOptions
 from servetwin.app.scenario.options.trace import TraceOptions
@@ -22,7 +22,7 @@ def capacity(
     slo: Annotated[str, SLO],
     servers: Deployment,
     policy: PolicyOptions,
-    cluster: Annotated[ClusterOptions, FieldSubset(*_OTHERS)],
+    cluster: Annotated[ClusterOptions, _OTHERS],
     part: TraceOptions,
     query: CapacityOptions,
 ) -> None:

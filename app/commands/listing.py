@@ -9,7 +9,7 @@ from typer import Argument
 from servetwin.app.command import WIDTH, print_result, section
 from servetwin.app.scenario.options.common import Json
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import takes_options
 
 Words = Annotated[
     list[str] | None,
@@ -19,7 +19,7 @@ Words = Annotated[
 
 @takes_options("--gpu")
 def list_models(
-    servers: Annotated[Deployment, FieldSubset("gpu")],
+    servers: Annotated[Deployment, ("gpu",)],
     words: Words = None,
     as_json: Json = False,
 ) -> None:
@@ -38,7 +38,7 @@ def list_models(
 
 @takes_options("--model")
 def list_devices(
-    servers: Annotated[Deployment, FieldSubset("model")],
+    servers: Annotated[Deployment, ("model",)],
     words: Words = None,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typer import Argument
 
 from servetwin.app.command import lasting_imports
 from servetwin.app.scenario.options.common import TRACE, PictureOptions
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.app.scenario.options.simulations import (
     KEPT,
@@ -43,8 +43,8 @@ def replay_compare(
     a: Annotated[str, Argument(help="A policy: preset, label such as static+paged, KEY=VALUE.")],
     b: Annotated[str, Argument(help="The policy that is compared with it.")],
     options: ScenarioOptions,
-    replayed: Annotated[ReplayOptions, FieldSubset(*KEPT)],
-    single: Annotated[RunOptions, FieldSubset("replications")],
+    replayed: Annotated[ReplayOptions, KEPT],
+    single: Annotated[RunOptions, ("replications",)],
     picture: PictureOptions,
     trace: OptionalTrace = None,
 ) -> None:

@@ -17,7 +17,7 @@ from servetwin.app.scenario.options.common import (
     Overwriting,
     PictureOptions,
 )
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import takes_options
 from servetwin.sim.records.run import RunError
 
 
@@ -28,7 +28,7 @@ def compare(
         Argument(metavar="BASELINE", help="Run folder of loadtest or replay, or a folder of runs."),
     ],
     candidates: Annotated[list[Path], Argument(metavar="RUN...", help="Runs to judge, together.")],
-    options: Annotated[GateOptions, FieldSubset("baseline", "allow")],
+    options: Annotated[GateOptions, ("baseline", "allow")],
     picture: PictureOptions,
     overwriting: Overwriting,
     gate: Annotated[

@@ -13,7 +13,7 @@ from servetwin.app.scenario.options.engine import (
     ServedModel,
     require_engine,
 )
-from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent, takes_options
+from servetwin.app.scenario.options.groups import given, require_absent, takes_options
 from servetwin.app.scenario.options.policy import PolicyOptions
 from servetwin.app.words import print_notes
 from servetwin.workloads.errors import EngineError
@@ -33,7 +33,7 @@ class Served(NamedTuple):
     tokenizer: "Tokenizer"
 
 
-SERVED = FieldSubset("gpu", "techniques", "without", "efficiency")
+SERVED = ("gpu", "techniques", "without", "efficiency")
 
 
 @takes_options(

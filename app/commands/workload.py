@@ -10,7 +10,7 @@ from typer import Argument, Option
 from servetwin.app.command import Command, print_result
 from servetwin.app.reports.workload import check_lines, statistics_lines
 from servetwin.app.scenario.options.common import Json, Seed, TracePath
-from servetwin.app.scenario.options.groups import FieldSubset, takes_options
+from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.options.workload import GenerateOptions
 from servetwin.workloads.errors import TraceError
@@ -48,7 +48,7 @@ class GeneratorCommand(Command):
 @takes_options()
 def stats(
     trace: TracePath,
-    read: Annotated[TraceOptions, FieldSubset(*READ)],
+    read: Annotated[TraceOptions, READ],
     against: Annotated[Path | None, Option(help="Reference trace to compare with.")] = None,
     resampled: Annotated[
         bool, Option("--resampled", help="TRACE draws its lengths from the reference.")
@@ -110,7 +110,7 @@ def generate(options: GenerateOptions) -> None:
 def convert(
     trace: TracePath,
     out: Written,
-    part: Annotated[TraceOptions, FieldSubset(*CONVERTED)],
+    part: Annotated[TraceOptions, CONVERTED],
     seed: Seed = 0,
 ) -> None:
     """Write TRACE, or a part of it, scaled, in our own format."""
@@ -121,7 +121,7 @@ def convert(
 def anonymise(
     trace: TracePath,
     out: Written,
-    read: Annotated[TraceOptions, FieldSubset(*READ, "tokenizer")],
+    read: Annotated[TraceOptions, (*READ, "tokenizer")],
 ) -> None:
     """Write TRACE without texts, names and headers: salted hashes keep which of them are equal."""
     from servetwin.workloads.anonymous import Anonymiser

@@ -2,8 +2,8 @@
 
 A field ``Annotated[kind, Option(...)] = default`` is an option, and the sentence below it is its
 help, unless ``Option`` has one; a field whose type is a group stands for the options of that group;
-any other field is for the command to set. ``PANEL`` of the class is the heading of its options in
-``--help``.
+any other field is for the command to set. ``Annotated[Group, ("limit", "start_s")]`` has these
+fields alone. ``PANEL`` of the class is the heading of its options in ``--help``.
 """
 
 import inspect
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from inspect import Parameter
 from math import isfinite
-from typing import Annotated, Any, Self, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -82,14 +82,6 @@ def require_absent(options: Mapping[str, object], why: str) -> None:
             raise OptionError(f"{name}: {why}")
 
 
-class FieldSubset(frozenset[str]):
-    """Restrict a group to some fields: ``Annotated[Group, FieldSubset("limit", "start_s")]``."""
-
-    def __new__(cls, *names: str) -> Self:
-        """Return the subset with these names."""
-        return super().__new__(cls, names)
-
-
 def takes_options(
     *essential: str, cls: type[Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -136,7 +128,7 @@ def _members(annotation: Any) -> list[Parameter] | None:
     if not is_dataclass(group):
         return None
     everything = {field.name for field in fields(group)}
-    subsets = (each for each in get_args(annotation) if isinstance(each, FieldSubset))
+    subsets = (each for each in get_args(annotation) if isinstance(each, tuple))
     names = next(subsets, everything)
     members = [
         Parameter(

@@ -9,7 +9,7 @@ from typer import Option
 from servetwin.app.scenario.options.common import SLO, GateOptions, Json, Overwriting, RunFolder
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.endpoint import BodyChoice, EndpointOptions
-from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent
+from servetwin.app.scenario.options.groups import given, require_absent
 from servetwin.app.scenario.options.load import LoadChoice
 from servetwin.app.scenario.options.policy import PolicyOptions
 from servetwin.workloads.errors import LoadTestError
@@ -44,8 +44,8 @@ class LoadTestOptions:
     gate: GateOptions
     overwriting: Overwriting
     senders: SenderOptions
-    servers: Annotated[Deployment, FieldSubset("profile")]
-    policy: Annotated[PolicyOptions, FieldSubset("preset", "settings")]
+    servers: Annotated[Deployment, ("profile",)]
+    policy: Annotated[PolicyOptions, ("preset", "settings")]
     against: Annotated[Path | None, Option()] = None
     """Run folder of a prediction to compare with."""
     baseline_url: Annotated[str | None, Option(rich_help_panel=_OF_A_GATE)] = None

@@ -11,7 +11,7 @@ from servetwin.app.scenario.options.common import KEEP, Json, Overwriting, RunFo
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.endpoint import BlackBoxOptions, EndpointOptions
 from servetwin.app.scenario.options.engine import EngineChoice
-from servetwin.app.scenario.options.groups import FieldSubset, given, require_absent
+from servetwin.app.scenario.options.groups import given, require_absent
 from servetwin.app.scenario.options.policy import ClusterOptions, PolicyOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 
@@ -24,7 +24,7 @@ _PARTS_OF_A_TRACE = (
     "reader", "columns", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale",
     "output_scale",
 )  # fmt: skip
-OF_A_RECORDED_SERVER = FieldSubset(
+OF_A_RECORDED_SERVER = (
     "gpu", "techniques", "without", "layout", "server", "link", "times", "where", "imbalance",
     "overheads",
 )  # fmt: skip
@@ -35,11 +35,11 @@ MEASURED_SETTINGS = ("kv_tokens", "block_tokens", "max_model_len", "max_seqs", "
 class MeasuredServer:
     """The bundled engine, an endpoint, or the server of a run that was recorded elsewhere."""
 
-    endpoint: Annotated[EndpointOptions, FieldSubset("api", "prompt", "prompt_salt")]
+    endpoint: Annotated[EndpointOptions, ("api", "prompt", "prompt_salt")]
     limits: BlackBoxOptions
-    engine: Annotated[EngineChoice, FieldSubset("device", "dtype", "threads")]
+    engine: Annotated[EngineChoice, ("device", "dtype", "threads")]
     servers: Annotated[Deployment, OF_A_RECORDED_SERVER]
-    link: Annotated[ClusterOptions, FieldSubset("link_us", "link_gb_per_s")]
+    link: Annotated[ClusterOptions, ("link_us", "link_gb_per_s")]
     recorded: Annotated[Path | None, Option(metavar="RUN")] = None
     """Instead of a live endpoint: a run folder of loadtest import, or of a load test, or a table
     with measured times."""
@@ -83,8 +83,8 @@ class CalibrationOptions:
     """The server that is calibrated, the profile that is written, and how much is measured."""
 
     server: MeasuredServer
-    policy: Annotated[PolicyOptions, FieldSubset(*MEASURED_SETTINGS, *RECORDED_SETTINGS)]
-    table: Annotated[TraceOptions, FieldSubset("columns")]
+    policy: Annotated[PolicyOptions, (*MEASURED_SETTINGS, *RECORDED_SETTINGS)]
+    table: Annotated[TraceOptions, ("columns",)]
     out: Annotated[Path, Option()] = Path("profile.json")
     """Profile to write."""
     name: Annotated[str | None, Option()] = None
@@ -110,9 +110,9 @@ class VerifyOptions:
     server: MeasuredServer
     settings: Annotated[
         PolicyOptions,
-        FieldSubset("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS),
+        ("reservation", *MEASURED_SETTINGS, "wait_limit_ms", *RECORDED_SETTINGS),
     ]
-    part: Annotated[TraceOptions, FieldSubset(*_PARTS_OF_A_TRACE, "lanes")]
+    part: Annotated[TraceOptions, (*_PARTS_OF_A_TRACE, "lanes")]
     trace: Annotated[Path | None, Option()] = None
     """Trace to predict; default the bundled sample."""
     as_black_box: Annotated[

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 
 from servetwin.app.cli import app
 from servetwin.app.scenario.options.groups import (
-    FieldSubset,
     OptionError,
     require_absent,
     takes_options,
@@ -131,7 +130,7 @@ def test_a_command_gets_its_groups_built() -> None:
 def test_a_command_may_take_a_part_of_a_group() -> None:
     found = []
 
-    def draw(size: Annotated[Size, FieldSubset("width")]) -> None:
+    def draw(size: Annotated[Size, ("width",)]) -> None:
         found.append(size)
 
     assert run(draw, "--width", "4").exit_code == 0
