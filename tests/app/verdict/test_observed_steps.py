@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from servetwin.app.verdict.claims import Comparison, Outcome
-from servetwin.app.verdict.observed_steps import busy_s, observed_frame
+from servetwin.app.verdict.observed_steps import BLOCK_S, busy_s, observed_frame, steps_frame
 from servetwin.app.verdict.two_claims import STEPS, StepsInBeats, TwoClaims
 from servetwin.app.verdict.verification import BLACK_BOX_LIMITS
 from servetwin.sim.records.run import Run
@@ -36,6 +36,13 @@ def test_told_steps_are_those_of_the_server() -> None:
         assert frame["took_s"].to_numpy() == pytest.approx(frame["stated_s"].to_numpy(), rel=1e-6)
         assert len(frame) > 0.8 * len(run.records)
         assert 0.6 < frame["took_s"].sum() / busy_s(run) <= 1.0
+
+
+def test_steps_are_in_blocks_of_three_seconds_from_the_first_on() -> None:
+    shapes = [load_tests()[0].records[0].shape()]
+    frame = steps_frame([(at_s, shapes, 0.1) for at_s in (7.0, 9.9, 10.0, 12.9, 13.1)], FIT)
+    assert frame["block"].to_list() == [0, 0, 1, 1, 2]
+    assert (BLOCK_S, frame["began_s"][0]) == (3.0, 7.0)
 
 
 def judged(profile: Profile = PROFILE, runs: tuple[Run, ...] | None = None) -> TwoClaims:
