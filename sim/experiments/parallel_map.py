@@ -7,6 +7,7 @@ that was under way at two deaths is computed alone, after all others, so that a 
 own (``LostItems``).
 """
 
+import gc
 import os
 import signal
 import sys
@@ -170,6 +171,7 @@ def _await(parent: BaseProcess) -> None:
 
 def _begin(function: Callable[[Any, Any], Any], shared: Any, has_begun: Any) -> None:
     has_begun.value = 1
+    gc.freeze()  # what a copy has from its parent is not searched for garbage, and so stays shared
     end_with_parent()
     _here[:] = [function, shared]
 
