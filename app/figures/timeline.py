@@ -96,12 +96,12 @@ def gantt(requests: pd.DataFrame, name: str = "") -> Figure:
     return figure
 
 
-def swim_lanes(task: pd.DataFrame) -> Figure:
+def swim_lanes(task: pd.DataFrame, chosen: str | None = None) -> Figure:
     """Draw a line per session of a task, the root on top: its turns, and the pauses between them.
 
     ``task`` are its requests (``sim.records.tasks.task_of``). Thin lines lead from a turn to the
     first of each session that it begins, and from the last one of a session to the turn that waits
-    for it.
+    for it. A diamond marks the request ``chosen``, a cross a turn that was not answered.
     """
     turns = task.sort_values("scheduled_s", kind="stable", ignore_index=True)
     lines, sessions = pd.factorize(turns["session"])
@@ -119,6 +119,12 @@ def swim_lanes(task: pd.DataFrame) -> Figure:
         width = 0.2 if part == "pause" else 0.7
         _add_bars(figure, part, lines[rows], spans_s, ids[rows], width=width)
     _add_links(figure, turns, lines, ended_s)
+    _add_unfinished(figure, turns, lines)
+    for at in np.flatnonzero(ids == chosen):
+        line = {"color": "white", "width": 1}
+        mark = {"symbol": "diamond", "size": 11, "color": "#AA4455", "line": line}
+        place = [turns["scheduled_s"][at]], [lines[at]]
+        plot(figure, "markers", "this request", *place, "%{x:.6g} s<extra></extra>", marker=mark)
     figure.update_layout(barmode="overlay")
     _name_lines(figure, sessions.tolist(), None)
     return figure
@@ -173,7 +179,7 @@ def _add_requests(figure: Figure, shown: TimelineData) -> None:
             lines = spans["line"].to_numpy(int)
             spans_s = spans["start_s"].to_numpy(float), spans["end_s"].to_numpy(float)
             _add_bars(figure, part, lines, spans_s, ids[lines], row=1, col=1)
-    _add_unfinished(figure, shown.requests)
+    _add_unfinished(figure, shown.requests, np.arange(len(ids)))
 
 
 def _add_bars(
@@ -186,15 +192,15 @@ def _add_bars(
     add_spans(figure, name, lines, spans_s, texts, hover, **options)
 
 
-def _add_unfinished(figure: Figure, requests: pd.DataFrame) -> None:
-    lines = np.flatnonzero(requests["status"] != "finished")
-    if not len(lines):
+def _add_unfinished(figure: Figure, requests: pd.DataFrame, lines: Any) -> None:
+    rows = np.flatnonzero(requests["status"] != "finished")
+    if not len(rows):
         return
-    failed = requests.iloc[lines]
+    failed = requests.iloc[rows]
     reasons = failed["error"].fillna("").replace("", "no reason is known")
     labels = zip(failed["request_id"], failed["status"], reasons, strict=True)
     figure.add_scatter(
-        x=failed["scheduled_s"].to_numpy(float), y=lines, customdata=failed["request_id"],
+        x=failed["scheduled_s"].to_numpy(float), y=lines[rows], customdata=failed["request_id"],
         text=[escape_markup(f"{name}: {status} ({reason})") for name, status, reason in labels],
         name="not finished", mode="markers",
         marker={"symbol": "x", "size": 7, "color": "#AA4455"},

@@ -47,7 +47,12 @@ def page() -> None:
     _chart(run, row)
     if (task := task_of(run.run.requests, row)) is not None:
         st.subheader("Its task")
-        chart(figures.swim_lanes(task), "why_task", source_line([run.run]))
+        figure = figures.swim_lanes(task, None if row is None else _name(run, row))
+        chart(
+            figure, "why_task", source_line([run.run]), on_select=partial(_take_click, "why_task"),
+            selection_mode="points",
+        )  # fmt: skip
+        st.caption(page_text("why.task", description=figures.alt_text(figure)))
     _slowest(slowest)
     downloads(run.run.requests, "requests")
     downloads(run.run.steps, "steps")
@@ -106,15 +111,15 @@ def _chart(run: ShownRun, row: int | None) -> None:
     shown = visible.timeline_data(run, choice)
     figure = figures.timeline(shown, None if row is None else _name(run, row))
     chart(
-        figure, "why_timeline", source_line([run.run]), on_select=_take_click,
-        selection_mode="points",
+        figure, "why_timeline", source_line([run.run]),
+        on_select=partial(_take_click, "why_timeline"), selection_mode="points",
     )  # fmt: skip
     joined = page_text("why.joined") if len(shown.steps) > MOST_BATCHES else ""
     st.caption(page_text("why.chart", description=choice.description, joined=joined))
 
 
-def _take_click() -> None:
-    points = st.session_state["why_timeline"]["selection"]["points"]
+def _take_click(key: str) -> None:
+    points = st.session_state[key]["selection"]["points"]
     clicked = [point.get("customdata") for point in points]
     names = [name[0] if isinstance(name, list) else name for name in clicked]
     if names := list(filter(None, names)):

@@ -129,9 +129,10 @@ def test_a_swim_lane_is_a_session_with_its_turns_pauses_and_joins() -> None:
          "session": ["root", "root/1", "root/1", "root", "root"],
          "parents": [[], ["plan"], ["look"], ["plan", "read"], ["join"]],
          "scheduled_s": [0.0, 3.0, 6.0, 9.0, 12.0], "first_token_s": [1.0, 4.0, 7.0, 10.0, None],
-         "last_token_s": [2.0, 5.0, 8.0, 11.0, None], "queue_s": 0.5}
+         "last_token_s": [2.0, 5.0, 8.0, 11.0, None], "queue_s": 0.5,
+         "status": [*["finished"] * 4, "failed"], "error": [*[None] * 4, "http_5xx"]}
     )  # fmt: skip
-    figure = figures.swim_lanes(task.sample(frac=1, random_state=1))
+    figure = figures.swim_lanes(task.sample(frac=1, random_state=1), "look")
     drawn = {trace.name: trace for trace in figure.data}
     assert list(figure.layout.yaxis.ticktext) == ["root", "root/1"]
     assert sorted(zip(drawn["decode"].y, drawn["decode"].base, strict=True)) == [
@@ -144,6 +145,10 @@ def test_a_swim_lane_is_a_session_with_its_turns_pauses_and_joins() -> None:
     assert (list(begins.x)[:2], list(begins.y)[:2]) == ([2.0, 3.0], [0.0, 1.0])
     assert (list(waits.x)[:2], list(waits.y)[:2]) == ([8.0, 9.0], [1.0, 0.0])
     assert len(begins.x) == len(waits.x) == 3
+    cross, mark = drawn["not finished"], drawn["this request"]
+    assert (list(cross.x), list(cross.y), list(cross.customdata)) == ([12.0], [0], ["end"])
+    assert (list(mark.x), list(mark.y)) == ([3.0], [1])
+    assert "this request" not in {trace.name for trace in figures.swim_lanes(task).data}
     assert figures.alt_text(figure) == "A task of 5 requests in 2 sessions, 11 s long."
 
 

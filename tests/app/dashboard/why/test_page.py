@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
@@ -109,6 +110,22 @@ def test_a_run_in_which_nothing_finished_is_shown(page: Any, tmp_path: Path) -> 
     page.run()
     assert not page.exception
     assert any("Refused\\: full" in text.value for text in page.markdown)
+
+
+def test_the_task_of_the_request_is_drawn_and_described(page: Any, tmp_path: Path) -> None:
+    run = load_test(4)
+    run.requests = run.requests.assign(
+        task="r0", task_s=9.0, turn=[0, 0, 1, 1], session=["root", "root/1", "root/1", "root"],
+        parents=pd.Series([[], ["r0"], ["r1"], ["r0", "r2"]], dtype=object),
+    )  # fmt: skip
+    run.save(tmp_path / "agents")
+    page.session_state["why_run"] = "agents"
+    page.session_state["why_request"] = "r1"
+    page.run()
+    assert not page.exception
+    said = "A task of 4 requests in 2 sessions, "
+    assert [text.value.endswith("s long. Click on a bar to explain that request.")
+            for text in page.caption if text.value.startswith(said)] == [True]  # fmt: skip
 
 
 @pytest.mark.slow
