@@ -238,6 +238,18 @@ def test_a_report_of_several_rates_is_refused(tmp_path: Path) -> None:
     assert "3 of them; run GuideLLM with one rate" in reason(tmp_path, json.dumps(report))
 
 
+@pytest.mark.parametrize("more", [{"status": "ok", "error": None}, {"status": "ok"}, {}])
+def test_a_log_of_a_gateway_is_a_table(more: dict[str, object], tmp_path: Path) -> None:
+    told = {"prompt_tokens": 5, "completion_tokens": 4, "ttft_ms": 125, "latency_ms": 750}
+    rows = ({"timestamp": f"2026-02-02T00:00:0{at}Z", **told, **more} for at in (1, 4))
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    frame = as_recorded_run(read_recording(path), "log").run.requests
+    assert frame["scheduled_s"].to_list() == [0.0, 3.0]
+    assert frame["ttft_s"].to_list() == [0.125] * 2
+    assert frame["e2e_s"].to_list() == [0.75] * 2
+
+
 def test_gzipped_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "stamps.jsonl.gz"
     path.write_bytes(gzip.compress(files.engine_stamps().encode()))
