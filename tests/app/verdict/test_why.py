@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pandas as pd
 import pytest
 
 from servetwin.app.calibration.calibrator import ServerLog
@@ -10,6 +13,7 @@ from servetwin.app.reports.verdict import explanation_lines, explanation_sentenc
 from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.why.explanation import WHY, Explanation, explain_error, read_explanation
 from servetwin.app.verdict.why.hypotheses import Hypothesis
+from servetwin.app.verdict.why.settings import kv_tokens
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
@@ -142,3 +146,13 @@ def test_an_explanation_is_kept(tmp_path: Path) -> None:
     (tmp_path / WHY).write_text('{"hypotheses": [{}]}')
     with pytest.raises(RunError, match=r"why\.json: not a readable explanation"):
         read_explanation(tmp_path)
+
+
+def test_the_kv_memory_is_what_is_held_over_the_share_that_is_used() -> None:
+    answered = pd.DataFrame(
+        {"first_token_s": [0.0], "last_token_s": [10.0], "prompt_tokens": [100],
+         "output_tokens": [20]}
+    )  # fmt: skip
+    server = pd.DataFrame({"at_s": [5.0, 8.0, 12.0], "kv_usage": [0.5, 0.25, 0.5], "running": 1})
+    facts: Any = SimpleNamespace(answered=answered, server=server, requests=())
+    assert kv_tokens(facts).tolist() == [110 / 0.5, 116 / 0.25]
