@@ -190,20 +190,27 @@ class StepIsolation:
         return batch
 
     def _with_unfilled(self, entry: ScheduledSequence) -> ScheduledSequence:
-        """Return the entry, begun at the first block before it that another failed to fill."""
-        before = entry.seq.blocks[: entry.start // self._block_tokens]
-        places = (place for place, block in enumerate(before) if block in self._unfilled)
-        start = next(places, None)
-        if start is None or not entry.tokens:
+        """Return the entry, begun at the first block before it that another failed to fill; a
+        state begins with its sequence.
+        """
+        seq, size = entry.seq, self._block_tokens
+        places = [
+            place
+            for table in (seq.blocks, *seq.states)
+            for place, block in enumerate(table[: entry.start // size])
+            if block in self._unfilled
+        ]
+        if not places or not entry.tokens:
             return entry
-        start *= 0 if entry.seq.states else self._block_tokens  # a state has no middle
+        start = 0 if seq.states else min(places) * size
         return entry._replace(start=start, tokens=entry.start + entry.tokens - start)
 
     def _blocks(self, entry: ScheduledSequence) -> list[int]:
         """Return the blocks that the entry fills (paged memory)."""
         first, end = entry.start // self._block_tokens, entry.start + entry.tokens
-        blocks = entry.seq.blocks[first : -(-end // self._block_tokens)]
-        return [block for block in blocks if block >= 0]
+        part = slice(first, -(-end // self._block_tokens))
+        tables = (entry.seq.blocks, *entry.seq.states)
+        return [block for table in tables for block in table[part] if block >= 0]
 
 
 def _parts(entry: ScheduledSequence) -> list[ScheduledSequence]:

@@ -112,8 +112,10 @@ def assert_equal_but_for_near_ties(
 
 
 ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss", "DeepseekV2", "DeepseekV3")
-DENSE = [family for family in FAMILIES if family not in ROUTED]
-"""Where a router is near a tie, transformers itself differs from float32 by whole deviations."""
+DENSE = [family for family in FAMILIES if family not in (*ROUTED, "GraniteMoeHybrid/rope")]
+"""Of the others transformers itself differs from float32 by whole deviations: where a router is
+near a tie, or these weights make much of small differences.
+"""
 
 
 @pytest.mark.slow
