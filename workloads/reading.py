@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.resources import as_file, files
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import is_directory, open_text
@@ -129,8 +130,13 @@ def _tidied(trace: Trace, keep_failed: bool, bad: BadRows) -> Trace:
     notes = list(trace.notes)
     requests = list(trace.requests) if keep_failed else _without_failed(trace.requests, notes)
     requests = _with_fitting_ids(requests, notes)
-    requests = _sorted(requests, notes)
-    _warn_of_ties(requests, notes, timed=trace.timed)
+    arrivals_s = np.array([request.arrival_s for request in requests])
+    if late := int((arrivals_s < np.maximum.accumulate(arrivals_s)).sum()):
+        notes.append(f"{counted(late, 'row')} out of order: sorted by arrival")
+        requests.sort(key=lambda request: request.arrival_s)
+    ties = np.count_nonzero(np.diff(np.sort(arrivals_s)) == 0)
+    if trace.timed and ties > MANY_TIES * max(0, len(requests) - 1):
+        notes.append(f"{ties / (len(requests) - 1):.1%} of rows share the stamp of the row before")
     _warn_of_followers(requests, notes)
     return replace(trace, requests=tuple(requests), notes=(*notes, *bad.notes))
 
@@ -157,20 +163,6 @@ def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request
     if unfit:
         notes.append(f"{counted(unfit, 'row')} whose ids do not fit the prompt: extra ids cut")
     return requests
-
-
-def _sorted(requests: list[Request], notes: list[str]) -> list[Request]:
-    latest_s = accumulate((request.arrival_s for request in requests), max)
-    if late := sum(r.arrival_s < before_s for r, before_s in zip(requests, latest_s, strict=True)):
-        notes.append(f"{counted(late, 'row')} out of order: sorted by arrival")
-    return sorted(requests, key=lambda request: request.arrival_s)
-
-
-def _warn_of_ties(requests: list[Request], notes: list[str], *, timed: bool) -> None:
-    ties = sum(before.arrival_s == after.arrival_s for before, after in pairwise(requests))
-    pairs = max(0, len(requests) - 1)
-    if timed and ties > MANY_TIES * pairs:
-        notes.append(f"{ties / pairs:.1%} of rows share the stamp of the row before")
 
 
 def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:

@@ -1,10 +1,10 @@
 """A trace: requests in the order of their arrival, and where they came from."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import Request, with_columns
 
 if TYPE_CHECKING:
     from servetwin.workloads.graphs.lane_rules import LaneRules
@@ -57,6 +57,10 @@ class Trace:
         has_rate = self.span_s > 0 and self.lanes is None
         return (len(self.requests) - 1) / self.span_s if has_rate else 0.0
 
-    def replaced(self, requests: Sequence[Request], note: str) -> "Trace":
+    def replaced(self, requests: Iterable[Request], note: str) -> "Trace":
         """Return the trace with other requests and a note that gives the reason."""
         return replace(self, requests=tuple(requests), notes=(*self.notes, note))
+
+    def changed(self, note: str, **columns: Iterable[Any]) -> "Trace":
+        """Return the trace with other values of some fields, checked already, and a note."""
+        return self.replaced(with_columns(self.requests, **columns), note)

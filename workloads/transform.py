@@ -30,13 +30,12 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
     if not trace.requests:
         return trace
     start_s = trace.requests[0].arrival_s
-    requests = with_columns(
-        trace.requests,
+    clock_s = None if trace.clock_s is None else trace.clock_s / factor
+    return replace(trace, clock_s=clock_s).changed(
+        f"rate scaled by {factor:g}",
         arrival_s=[(r.arrival_s - start_s) / factor for r in trace],
         delay_s=[None if r.delay_s is None else r.delay_s / factor for r in trace],
     )
-    clock_s = None if trace.clock_s is None else trace.clock_s / factor
-    return replace(trace, clock_s=clock_s).replaced([*requests], f"rate scaled by {factor:g}")
 
 
 def at_rate(trace: Trace, rate_per_s: float, seed: int = 0) -> Trace:
@@ -74,8 +73,8 @@ def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> T
     if not (0 <= start_s < end_s):
         raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
     inside = [r for r in trace if start_s <= r.arrival_s < end_s]
-    rebased = [replace(r, arrival_s=r.arrival_s - start_s) for r in inside]
-    return _with_only(trace, rebased, f"window of {start_s:g} to {end_s:g} s")
+    rebased = with_columns(inside, arrival_s=[r.arrival_s - start_s for r in inside])
+    return _with_only(trace, [*rebased], f"window of {start_s:g} to {end_s:g} s")
 
 
 def limit(trace: Trace, requests: int) -> Trace:
@@ -104,13 +103,10 @@ def spread_ties(trace: Trace, seed: int) -> Trace:
     arrivals_s = np.array([r.arrival_s for r in trace])
     offsets_s = np.random.default_rng(seed).uniform(0, trace.clock_s, len(trace))
     offsets_s = offsets_s[np.lexsort((offsets_s, arrivals_s))]  # ascending within each tie
-    moved = [
-        replace(r, arrival_s=arrival_s)
-        for r, arrival_s in zip(trace, (arrivals_s + offsets_s).tolist(), strict=True)
-    ]
-    moved.sort(key=lambda r: r.arrival_s)
+    moved = with_columns(trace.requests, arrival_s=(arrivals_s + offsets_s).tolist())
     note = f"ties spread over {trace.clock_s:g} s (seed {seed})"
-    return replace(trace, clock_s=None).replaced(moved, note)
+    in_order = sorted(moved, key=lambda r: r.arrival_s)
+    return replace(trace, clock_s=None).replaced(in_order, note)
 
 
 def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
@@ -121,11 +117,9 @@ def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
     check_not_negative("cv of the estimates", cv)
     sigma2 = log1p(cv**2)
     factors = np.random.default_rng(seed).lognormal(-sigma2 / 2, sqrt(sigma2), len(trace))
-    estimated = [
-        replace(r, estimated_output_tokens=max(1, round(r.output_tokens * factor)))
-        for r, factor in zip(trace, factors.tolist(), strict=True)
-    ]
-    return trace.replaced(estimated, f"output lengths declared with an error of cv {cv:g}")
+    exact = [r.output_tokens * factor for r, factor in zip(trace, factors.tolist(), strict=True)]
+    note = f"output lengths declared with an error of cv {cv:g}"
+    return trace.changed(note, estimated_output_tokens=[max(1, round(each)) for each in exact])
 
 
 def limit_reasoning(trace: Trace, most_tokens: int) -> Trace:

@@ -15,7 +15,7 @@ from servetwin.app.scenario.files.scenario_file import GENERATED_REQUESTS, Scena
 from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.app.words import origin_words
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.fleet import devices_of
+from servetwin.sim.experiments.scenario import devices_of
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import NEVER_FULL_TOKENS, RooflineServer

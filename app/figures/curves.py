@@ -37,7 +37,7 @@ def latency_cdf(
 
 def chunk_gap_cdf(requests: Frames, looks: Looks) -> Figure:
     """Draw the CDF of the gaps between chunks (ITL), of runs that have ``chunk_s``: load tests."""
-    gaps = {n: gaps_s(_finished(r)["chunk_s"]) for n, r in requests.items()}
+    gaps = {n: pd.Series(gaps_s(_finished(r)["chunk_s"])) for n, r in requests.items()}
     return _cdf(gaps, "gap_s", looks, None)
 
 

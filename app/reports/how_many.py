@@ -11,7 +11,7 @@ from servetwin.app.scenario.answers import FEWEST, WAITING, Answer, CurvePoint, 
 from servetwin.app.words import METRICS, RESOURCES, asset_table, figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.fleet import UNKNOWN
+from servetwin.sim.experiments.scenario import UNKNOWN_DEVICE
 from servetwin.workloads.rows import counted
 
 HEADS: Mapping[What, str] = asset_table("words.yaml")["how_many"]["counts"]
@@ -247,7 +247,7 @@ def devices_words(devices: Mapping[str, int]) -> str:
 
 def device_words(name: str, count: int) -> str:
     """Return ``count`` devices of a name."""
-    if name != UNKNOWN and name not in shipped_hardware():
+    if name != UNKNOWN_DEVICE and name not in shipped_hardware():
         return f"{count:,} x {name}"
-    shown = name if name == UNKNOWN else name.upper()
+    shown = name if name == UNKNOWN_DEVICE else name.upper()
     return f"{count:,} {shown}{'' if count == 1 or shown.endswith('S') else 's'}"

@@ -7,9 +7,9 @@ from typing import Literal
 
 from servetwin.app.scenario.prices import Prices
 from servetwin.sim.experiments.capacity import Capacity, SLOTarget
-from servetwin.sim.experiments.fleet import devices, times
+from servetwin.sim.experiments.fleet import times
 from servetwin.sim.experiments.how_many import HowMany
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import Scenario, devices
 
 What = Literal["replicas", "devices", "users", "lanes", "rate"]
 """What is searched. The first two are the same search in other units."""

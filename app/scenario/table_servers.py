@@ -18,11 +18,8 @@ from servetwin.sim.step_times.tables import (
     KernelTable,
     LayerTable,
     LoadedTable,
-    OperatorTable,
-    PhaseTable,
     Table,
     TableProfile,
-    read_layer_bundle,
 )
 from servetwin.sim.step_times.tables.server_overheads import (
     FITTED,
@@ -72,6 +69,8 @@ def table_server(
     elif options.kind == "kernels":
         name, table = _kernels(options, setup, serving)
     elif options.kind == "operators":
+        from servetwin.sim.step_times.tables.published_tables import OperatorTable
+
         name = options.files[0].parent.name or "operators"
         table = OperatorTable.read(
             *options.files,
@@ -142,6 +141,8 @@ def _layers(
     link: Link | None,
     serving: ServerSettings | None,
 ) -> tuple[str, Table]:
+    from servetwin.sim.step_times.tables.layer_bundle import read_layer_bundle
+
     times = read_layer_bundle(options.files[0], layout, linked=link is not None)
     layout = layout if layout and model.experts() else Layout(times.ranks)
     if layout.stage_devices > 1 and link is None:
@@ -169,6 +170,8 @@ def _kernels(
 
 
 def _phases(options: TableOptions, ranks: int) -> tuple[str, Table]:
+    from servetwin.sim.step_times.tables.published_tables import PhaseTable
+
     (path,) = options.files
     where = options.rows()
     if unknown := where.keys() - {"model", "hardware"}:

@@ -18,9 +18,9 @@ from servetwin.app.scenario.scenarios import repeats_note
 from servetwin.app.scenario.sweep_axes import combinations, scenario_at, swept_axes
 from servetwin.app.words import print_notes
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, find_capacity
-from servetwin.sim.experiments.fleet import Replicas, Users, devices
+from servetwin.sim.experiments.fleet import Replicas, Users
 from servetwin.sim.experiments.how_many import MOST, CountQuestion, how_many
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import Scenario, devices
 from servetwin.workloads.errors import PluginError, PolicyError, ServetwinError
 from servetwin.workloads.trace import Trace
 

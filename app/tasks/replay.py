@@ -41,7 +41,6 @@ from servetwin.app.scenario.scenarios import (
 )
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import origin_words, print_notes
-from servetwin.sim.experiments.fleet import devices
 from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
 from servetwin.sim.experiments.predict import (
     Redraw,
@@ -50,7 +49,7 @@ from servetwin.sim.experiments.predict import (
     replication_summary,
     run_once,
 )
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import Scenario, devices
 from servetwin.sim.records.metrics import FIGURES, SLO, common
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.workloads.errors import PolicyError, ServetwinError
@@ -172,8 +171,8 @@ class Replay:
                 )  # fmt: skip
             run.scenario = scenario_record(trace, scenario, self.servers().settings(), self.seed)
             run.meta, run.as_csv = machine_facts(), single.csv
-            if run.steps.empty:
-                reason = error_lines(run.requests["error"], 1)[0]
+            if not len(run.table("steps")["steps"]):
+                reason = error_lines(run.table("requests")["error"], 1)[0]
                 raise PolicyError(f"no step was run: {reason.strip()}")
             with saved_if_asked(run, claim.begin() if claim else None) as folder:
                 intervals = self._intervals(trace, scenario, run, single.replications)
@@ -243,7 +242,7 @@ class Replay:
             *scenario_lines(run.scenario["trace"], scenario, run.scenario),
             *note_lines(run.scenario["notes"]),
             counts_line(summary["requests"]),
-            *error_lines(run.requests["error"]),
+            *error_lines(run.table("requests")["error"]),
             "",
             *latency_table(summary, intervals),
             "",

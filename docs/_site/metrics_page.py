@@ -3,7 +3,7 @@
 from markdown_table import table
 
 from servetwin.app.words import METRICS
-from servetwin.sim.records.metrics import PERCENTILES, STEADY_MEANINGS
+from servetwin.sim.records.metrics import MEANINGS, PERCENTILES
 
 _PERCENTILES = ", ".join(f"`p{q}`" for q in PERCENTILES)
 _INTRODUCTION = f"""# Metrics
@@ -26,6 +26,6 @@ _STEADY = """
 def metrics_page() -> str:
     """Return the page as Markdown."""
     rows = [(f"`{key}`", m.label, m.unit, m.definition) for key, m in METRICS.items()]
-    steady = [(f"`{key}`", meaning) for key, meaning in STEADY_MEANINGS.items()]
+    steady = [(f"`{key}`", meaning) for key, meaning in MEANINGS["steady"].items()]
     glossary = table(("key", "metric", "shown in", "definition"), rows)
     return _INTRODUCTION + glossary + _STEADY + table(("key of `steady`", "meaning"), steady)

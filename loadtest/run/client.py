@@ -25,7 +25,7 @@ from servetwin.loadtest.run.progress import OnProgress, Progress, progress_repor
 from servetwin.loadtest.run.worker_client import WorkerClient, WorkerResult
 from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
 from servetwin.sim.records.run import Run, machine_facts
-from servetwin.sim.records.tasks import with_tasks
+from servetwin.sim.records.tasks import task_columns
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.graphs.lanes import LaneSource
 from servetwin.workloads.graphs.task_graph import TaskGraph
@@ -91,7 +91,8 @@ def _recorded(
     extra = {"delivered": delivery(requests, results, forced=endpoint.force_length)}
     lanes = client.schedule.source if client and trace.lanes else None
     if client and isinstance(lanes, LaneSource):
-        requests = with_tasks(requests, client.requests(), lanes, cached_answers=False)
+        tasks = task_columns(requests, client.requests(), lanes, cached_answers=False)
+        requests = requests.assign(**tasks)
         interrupted = "interrupted" if extra["delivered"]["interrupted"] else None
         extra["lanes"] = _lane_figures(lanes, interrupted or results[0].stopped)
     elif options.follows(trace) and not options.concurrency:
@@ -146,7 +147,7 @@ def _with_tasks_of(trace: Trace, requests: pd.DataFrame) -> pd.DataFrame:
     names = requests.sort_values("scheduled_s", kind="stable")["request_id"]
     sent = [by_id.pop(name) for name in names] + [*by_id.values()]
     graph = TaskGraph(trace, lambda request: request)
-    return with_tasks(requests, sent, graph, cached_answers=False)
+    return requests.assign(**task_columns(requests, sent, graph, cached_answers=False))
 
 
 def _with_journal(journal: Journal, on_progress: OnProgress | None) -> OnProgress:

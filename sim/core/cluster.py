@@ -25,7 +25,7 @@ from servetwin.sim.core.simulate import (
     send_at_stamps,
 )
 from servetwin.sim.records.run import Run
-from servetwin.sim.records.tasks import with_tasks
+from servetwin.sim.records.tasks import task_columns
 from servetwin.sim.step_times.acceptance import Verifier
 from servetwin.sim.step_times.step_time import StepNoise
 from servetwin.workloads.errors import PolicyError
@@ -40,6 +40,7 @@ ROUND_ROBIN = RouterConfig()
 NO_DELAY = KVLink()
 
 
+@no_garbage_collection()
 def simulate_cluster(
     requests: Iterable[Request], pools: Listed[Pool], router: RouterConfig = ROUND_ROBIN,
     decode_router: RouterConfig = ROUND_ROBIN, link: KVLink = NO_DELAY, *,
@@ -89,20 +90,15 @@ def simulate_cluster(
             run_ahead.finish()
         recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    return _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
-
-
-@no_garbage_collection()
-def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run:
-    """Add the tasks of requests that follow others, and the figures of lanes."""
+    finished = finished_run(recorder, run_to_end(run))
     if source is not None:
-        finished.requests = with_tasks(finished.requests, recorder.requests, source)
+        columns = finished.table("requests")
+        columns.update(task_columns(columns, recorder.requests, source))
     if isinstance(source, LaneSource):
         finished.extra["lanes"] = source.figures()
     return finished
 
 
-@no_garbage_collection()
 def _source(requests: Iterable[Request], pools: Listed[Pool], fail_fast: bool) -> Source | None:
     """Return what says which requests follow others; None where none does."""
     if isinstance(requests, Trace) and requests.lanes is not None:
@@ -126,9 +122,8 @@ def _routed(
     built: Iterable[_Member], routers: Listed[RouterConfig], seeds: Listed[np.random.SeedSequence]
 ) -> tuple[RoutedReplicas, RoutedReplicas | None]:
     """Return the replicas that requests come to, and those that only decode, behind routers."""
-    with no_garbage_collection():
-        members = list(built)
-        _group_ranks(members)
+    members = list(built)
+    _group_ranks(members)
     back = [member for member in members if member.pool.role == "decode"]
     front = [member for member in members if member.pool.role != "decode"]
     entrance = _behind(routers[0], front, seeds[0])

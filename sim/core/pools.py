@@ -7,16 +7,15 @@ from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Literal
 
-from servetwin.policies.block_keys import BlockKeys, PrefixKeys
 from servetwin.policies.config import PolicyConfig, require
-from servetwin.policies.protocols import KVMemory, Load, Refusal
+from servetwin.policies.protocols import Load, Refusal
 from servetwin.policies.routers.replica_loads import ReplicaLoads
 from servetwin.policies.routers.router import Router
 from servetwin.policies.routers.routing import is_blind
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.environment import NEVER
 from servetwin.sim.core.replica import Listener, Replica
-from servetwin.sim.core.simulate import as_sequence
+from servetwin.sim.core.simulate import as_sequence, keys_of
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, NoiseSample, StepTime
 from servetwin.workloads.errors import PolicyError
@@ -134,7 +133,7 @@ class RoutedReplicas:
 
     def __post_init__(self) -> None:
         self.env, self.recorder = self.replicas[0].env, self.replicas[0].recorder
-        self._keys = [_keys(replica.scheduler.memory) for replica in self.replicas]
+        self._keys = [keys_of(replica.scheduler.memory) for replica in self.replicas]
         self._places = range(len(self.replicas))
         self._on_demand: OnDemand | None = None
         self._keeps_loads = not is_blind(self.router)
@@ -202,7 +201,3 @@ class RoutedReplicas:
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         ended_s = self.replicas[place].event_s
         self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, ended_s)
-
-
-def _keys(memory: KVMemory) -> BlockKeys | None:
-    return PrefixKeys(memory.block_tokens) if memory.shares_prefixes else None

@@ -2,7 +2,7 @@
 
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -11,12 +11,10 @@ from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import KVUsage, Refusal
 from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import StepRecord
-from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, Columns, latencies
+from servetwin.sim.records.columns import Columns, rows_of
+from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, latencies
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
 from servetwin.workloads.request import Request
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEP_MEANINGS = MEANINGS["steps"]
 """The columns of ``steps.parquet``, one row per run of equal steps."""
@@ -159,12 +157,11 @@ class Recorder:
         """Return when the client had the last token of a finished request."""
         return self._last_s[row]
 
-    def requests_frame(self) -> "pd.DataFrame":
-        """Return one row per request, in order of arrival: ``REQUEST_COLUMNS``.
+    def requests_table(self) -> Any:
+        """Return ``REQUEST_COLUMNS`` of the requests, in order of arrival, for a run.
 
         Where requests reason, also ``REASONING_COLUMNS`` (``sim.records.metrics``).
         """
-        import pandas as pd
 
         requests, errors = self.requests, self.errors
         rows = len(requests)
@@ -172,7 +169,7 @@ class Recorder:
         scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
         arrived_s = _filled(self._arrived_s[:rows], scheduled_s)
         columns: Columns = {
-            "request_id": [request.request_id for request in requests],
+            "request_id": np.array([request.request_id for request in requests], object),
             "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
             "scheduled_s": scheduled_s,
             "sent_s": scheduled_s,
@@ -184,7 +181,7 @@ class Recorder:
             "preemptions": np.array(self._preemptions[:rows]),
             "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
             "replica": np.array(self._replica[:rows], int),
-            "error": [errors.get(row, "") for row in range(rows)],
+            "error": np.array([errors.get(row, "") for row in range(rows)], object),
         }
         samples = np.array([request.samples for request in requests], int)
         if self.reasons:
@@ -194,22 +191,21 @@ class Recorder:
             columns["first_output_s"] = np.where(hidden > 0, visible_s, columns["first_token_s"])
         columns |= latencies(columns, samples)
         names = dict.fromkeys((*REQUEST_COLUMNS, *columns))
-        return pd.DataFrame({name: columns[name] for name in names})
+        return {name: columns[name] for name in names}
 
-    def steps_frame(self) -> "pd.DataFrame":
-        """Return one row per run of equal steps: ``STEP_COLUMNS``, ``USAGE_COLUMNS`` if kept."""
-        import pandas as pd
-
+    def steps_table(self) -> Any:
+        """Return ``STEP_COLUMNS`` of runs of equal steps, and ``USAGE_COLUMNS`` if kept."""
         table = np.frombuffer(self.steps, dtype=STEP_ROW)
-        frame = pd.DataFrame({name: table[name] for name in STEP_COLUMNS})
+        columns: Columns = {name: table[name] for name in STEP_COLUMNS}
         if self.keep_usage:  # in the order of beginnings, which is that of ends on each replica
             usage = np.array(self._usage, int).reshape(-1, 1 + len(USAGE_COLUMNS))
             rows = np.argsort(table["replica"], kind="stable")
             begun = np.argsort(usage[:, 0], kind="stable")
-            frame[list(USAGE_COLUMNS)] = usage[begun[np.argsort(rows)], 1:]
-        if frame["end_s"].is_monotonic_increasing:
-            return frame
-        return frame.sort_values(["end_s", "replica"], kind="stable", ignore_index=True)
+            ordered = usage[begun[np.argsort(rows)], 1:].T
+            columns |= zip(USAGE_COLUMNS, ordered, strict=True)
+        if (np.diff(table["end_s"]) >= 0).all():
+            return columns
+        return rows_of(columns, np.lexsort((table["replica"], table["end_s"])))
 
     def _lengthen(self) -> None:
         """Add rows for more requests, to which nothing has happened."""

@@ -77,7 +77,6 @@ class Replica:
         """Tokens of each answer when preemptions were last counted anew."""
         self.due = NEVER
         """The tick of the next decision if nothing arrives."""
-        """When it last found nothing to run."""
         self._alarm = Alarm(self.env, self._on_alarm)
 
     def catch_up(self, tick: int) -> None:

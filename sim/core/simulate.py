@@ -4,12 +4,13 @@ import time
 from collections.abc import Callable, Iterable
 
 from servetwin.policies.block_keys import BlockKeys, PrefixKeys
-from servetwin.policies.protocols import Scheduler
+from servetwin.policies.protocols import KVMemory, Scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.environment import NEVER, Environment
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.replica import Replica
-from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, stamps_frame
+from servetwin.sim.records.columns import stamps_of
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run
 from servetwin.sim.step_times.acceptance import DraftVerifier
 from servetwin.sim.step_times.step_time import (
     SECONDS_PER_TICK,
@@ -52,12 +53,9 @@ def received_tick(request: Request, api: ApiLatency | None, now: int) -> int:
     return tick if tick > now else now
 
 
-NO_LATENCY = ApiLatency()
-
-
 def simulate(
     requests: Iterable[Request], scheduler: Scheduler, step_time: StepTime, *,
-    api: ApiLatency = NO_LATENCY, recorder: Recorder | None = None, noise: StepNoise | None = None,
+    api: ApiLatency | None = None, recorder: Recorder | None = None, noise: StepNoise | None = None,
     macro: bool = True, keep_records: bool = False, keep_usage: bool = False,
     keys: BlockKeys | None = None, on_arrival: Callable[[int], None] | None = None,
     verifier: DraftVerifier | None = None,
@@ -78,9 +76,7 @@ def simulate(
     replica = Replica(
         env, scheduler, step_time, recorder, noise, macro, verifier=verifier, on_demand=True
     )
-    memory = scheduler.memory
-    if keys is None and memory.shares_prefixes:
-        keys = PrefixKeys(memory.block_tokens)
+    keys = keys or keys_of(scheduler.memory)
 
     def receive_at(now: int, then: int, request: Request, row: int) -> None:
         seq = as_sequence(request, now * SECONDS_PER_TICK, keys, row)
@@ -104,14 +100,19 @@ def run_to_end(run: Callable[[], None]) -> float:
 
 def finished_run(recorder: Recorder, wall_s: float) -> Run:
     """Return the run of a simulation that has ended, with its speed in ``extra``."""
-    count, steps = len(recorder.requests), recorder.steps_frame()
+    count, steps = len(recorder.requests), recorder.steps_table()
     per_s = count / wall_s if wall_s > 0 else 0.0
     speed = {"wall_s": wall_s, "requests_per_s": per_s, "steps": int(steps["steps"].sum())}
     return Run(
-        "simulation", recorder.requests_frame(), steps, scenario={}, extra={"simulation": speed},
-        records=recorder.records, pauses=stamps_frame(recorder.pauses, PAUSE_COLUMNS),
-        handovers=stamps_frame(recorder.handovers, HANDOVER_COLUMNS),
+        "simulation", recorder.requests_table(), steps, scenario={}, extra={"simulation": speed},
+        records=recorder.records, pauses=stamps_of(recorder.pauses, PAUSE_COLUMNS),
+        handovers=stamps_of(recorder.handovers, HANDOVER_COLUMNS),
     )  # fmt: skip
+
+
+def keys_of(memory: KVMemory) -> BlockKeys | None:
+    """Return the names of prompt blocks, by the ids of the trace, where a memory shares them."""
+    return PrefixKeys(memory.block_tokens) if memory.shares_prefixes else None
 
 
 def as_sequence(

@@ -11,6 +11,7 @@ limits for normal populations", 1969).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from math import ceil, exp, inf, log, sqrt
 from statistics import NormalDist, fmean, linear_regression
 from typing import Any
@@ -70,14 +71,14 @@ class SLOTarget:
         limits = {name: getattr(self.slo, name) for name in LIMITED}
         alone = {n: SLO(**{n: limit}) for n, limit in limits.items() if limit is not None}
         parts = {"all": self.slo, **alone}
-        return {name: float(slo.met(run.requests).mean()) for name, slo in parts.items()}
+        return {name: float(slo.met(run.table("requests")).mean()) for name, slo in parts.items()}
 
     def excess(self, run: Run) -> float:
         """Return the logarithm of the factor on all limits with which the target is just met.
 
         It is positive where the target is missed.
         """
-        return self.excess_of(margins(run.requests, self.slo))
+        return self.excess_of(margins(run.table("requests"), self.slo))
 
     def excess_of(self, margins: FloatArray) -> float:
         """Return the excess of requests with these largest latencies over limits."""
@@ -313,10 +314,8 @@ def _draw_capacity(job: _DrawnSearch, number: int) -> tuple[float, float]:
 
 def all_at_once(trace: Trace) -> Trace:
     """Return the trace with all arrivals at 0 and without delays."""
-    requests = [
-        replace(r, arrival_s=0.0, delay_s=None if r.delay_s is None else 0.0) for r in trace
-    ]
-    return trace.replaced(requests, "all at once")
+    delays_s = [None if r.delay_s is None else 0.0 for r in trace]
+    return trace.changed("all at once", arrival_s=repeat(0.0), delay_s=delays_s)
 
 
 def admitting_all(scenario: Scenario) -> Scenario:
@@ -331,7 +330,8 @@ def completions_per_s(run: Run, source: str) -> float:
     The first and the last tenth of the completions are left out: batches fill up and drain. Raises
     ``TraceError``, which names ``source``, if fewer than ten requests finish.
     """
-    ends_s = run.requests["last_token_s"].dropna().sort_values().to_numpy()
+    ends_s = np.sort(run.table("requests")["last_token_s"])
+    ends_s = ends_s[np.isfinite(ends_s)]
     if len(ends_s) < 10:
         raise TraceError(f"{source}: {len(ends_s)} requests are too few to find a capacity")
     low, high = len(ends_s) // 10, len(ends_s) - 1 - len(ends_s) // 10

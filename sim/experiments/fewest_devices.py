@@ -263,7 +263,8 @@ def _width(
     from scipy.special import stdtrit
 
     target, engines = question.target, question.replications
-    blocks = np.array_split(margins(run.requests, target.slo), min(_BLOCKS, len(question.trace)))
+    worst = margins(run.table("requests"), target.slo)
+    blocks = np.array_split(worst, min(_BLOCKS, len(question.trace)))
     rng = np.random.default_rng(question.seed)
     numbers = rng.integers(len(blocks), size=(_DRAWS, len(blocks)))
     traffic = [target.excess_of(np.concatenate([blocks[n] for n in row])) for row in numbers]

@@ -1,22 +1,14 @@
-"""A fleet: replicas behind a router, the users at work, and the devices that they need."""
+"""A fleet: replicas behind a router, or the users at work."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import ClassVar
 
-import pandas as pd
-
-from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
 from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.metrics import measured
 from servetwin.sim.records.run import Run
-from servetwin.sim.step_times.profile import Profile
-from servetwin.sim.step_times.roofline.server import RooflineServer
-from servetwin.sim.step_times.server_model import ServerModel
-from servetwin.sim.step_times.tables import TableProfile
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.resampled import sent_by_users
@@ -27,8 +19,6 @@ Simulate = Callable[[Trace, Scenario], Run]
 
 _IDLE = 0.05
 """Share of the users that may not have begun, or may have ended, while requests are judged."""
-UNKNOWN = "server"
-"""The device of a server that does not say what it runs on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +38,7 @@ class Replicas:
         """Return the trace, and ``count`` times the servers."""
         return self.trace, times(self.scenario, count)
 
-    def judged_requests(self, run: Run, trace: Trace) -> pd.DataFrame:
+    def judged_requests(self, run: Run, trace: Trace) -> Frame:
         """Return all requests but those of a warm-up."""
         return measured(run.requests)
 
@@ -90,7 +80,7 @@ class Users:
         trace = sent_by_users(self.trace, count, think=self.think, seed=self.seed)
         return trace, replace(self.scenario, cluster=cluster)
 
-    def judged_requests(self, run: Run, trace: Trace) -> pd.DataFrame:
+    def judged_requests(self, run: Run, trace: Trace) -> Frame:
         """Return the requests that are sent while users are at work, and all without an answer.
 
         That is from when 95 % of the users have had their first answer, since all begin together,
@@ -123,37 +113,3 @@ def times(scenario: Scenario, count: int) -> Scenario:
     prefill, decode = count * cluster.prefill_replicas, count * cluster.decode_replicas
     split = replace(cluster, prefill_replicas=prefill, decode_replicas=decode)
     return replace(scenario, cluster=split)
-
-
-def devices(scenario: Scenario) -> Mapping[str, int]:
-    """Return how many devices all servers of a scenario have, by name."""
-    counts = Counter[str]()
-    for server in scenario.servers():
-        name, count = devices_of(server)
-        counts[name] += count
-    return dict(counts)
-
-
-def devices_of(server: ServerModel) -> tuple[str, int]:
-    """Return the name of a server's device, and how many it has: more than 1 where it is split.
-
-    The name is that of the catalogue if it is known there. A profile is of one device unless its
-    facts of the engine have ``devices``.
-    """
-    if isinstance(server, RooflineServer):
-        deployment = server.deployment
-        return deployment.hardware.name, deployment.parallel.devices
-    if isinstance(server, TableProfile):
-        return server.device or UNKNOWN, server.devices
-    if isinstance(server, Profile):
-        name = server.engine.get("device") or server.machine.get("processor") or ""
-        return _known(str(name)) or UNKNOWN, int(server.engine.get("devices", 1))
-    return UNKNOWN, 1
-
-
-@cache
-def _known(name: str) -> str:
-    """Return the longest name of the catalogue whose parts are all in a text, else the text."""
-    squeezed = "".join(name.lower().split())
-    fitting = [n for n in shipped_hardware() if all(part in squeezed for part in n.split("-"))]
-    return max(fitting, key=len, default=name.partition(",")[0])

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.metrics import LATENCIES, SLO, VISIBLE, figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.provenance import Source, Sourced, run_provenance
@@ -71,7 +71,7 @@ class Prediction:
 
     run: Run
     summaries: list[dict[str, Any]]
-    requests: pd.DataFrame
+    requests: Frame
 
     def interval(self, metric: str) -> Interval | None:
         """Return a figure (``ttft_s.p90``) with its interval; None if it is undefined."""
@@ -112,12 +112,14 @@ def predict(
     return Prediction(run, summaries, mean_requests(frames))
 
 
-def mean_requests(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def mean_requests(frames: Sequence[Frame]) -> Frame:
     """Return the mean latencies of each request over runs of the same trace.
 
     Columns: ``request_id``, ``LATENCIES``, and ``VISIBLE`` where requests reason, in seconds;
     undefined where no run has them.
     """
+    import pandas as pd
+
     rows = pd.concat([frame.filter(items=_MEANS) for frame in frames])
     return rows.groupby("request_id", sort=False).mean().reset_index()
 
@@ -219,7 +221,7 @@ def workload_seed(child: np.random.SeedSequence) -> int:
 
 
 def _with_provenance(run: Run, scenario: Scenario) -> Run:
-    run.extra["provenance"] = run_provenance(run.steps, sources(scenario)).as_dict()
+    run.extra["provenance"] = run_provenance(run.table("steps"), sources(scenario)).as_dict()
     return run
 
 

@@ -1,8 +1,9 @@
-"""A scenario: servers and their policies, and one replication of it."""
+"""A scenario: servers and their policies, one replication of it, and the devices it needs."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Self
 
 import numpy as np
@@ -11,6 +12,7 @@ from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig, require
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
+from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.core.cluster import simulate_cluster
@@ -21,10 +23,12 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.extrapolation import draw_extrapolation_factor
-from servetwin.sim.step_times.profile import StepTimeFit
+from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.sim.step_times.provenance import Origin
+from servetwin.sim.step_times.roofline.server import RooflineServer
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
+from servetwin.sim.step_times.tables import TableProfile
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.request import Request
@@ -36,6 +40,8 @@ RANK_ROUTER = "vllm-dp"
 """The router of attention ranks, where nothing else is given."""
 LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0}
 """The least value of each count of a cluster."""
+UNKNOWN_DEVICE = "server"
+"""The device of a server that does not say what it runs on."""
 MOST_SERVERS = 100_000
 """Each server of a run takes about 8 kB and 0.1 ms before it gets a request."""
 
@@ -245,3 +251,37 @@ def _link(scenario: Scenario) -> KVLink:
         return KVLink()
     cluster, bytes_per_token = scenario.cluster, scenario.profile.kv_bytes_per_token()
     return KVLink.of(bytes_per_token, cluster.link_bytes_per_s, cluster.link_latency_s)
+
+
+def devices(scenario: Scenario) -> Mapping[str, int]:
+    """Return how many devices all servers of a scenario have, by name."""
+    counts = Counter[str]()
+    for server in scenario.servers():
+        name, count = devices_of(server)
+        counts[name] += count
+    return dict(counts)
+
+
+def devices_of(server: ServerModel) -> tuple[str, int]:
+    """Return the name of a server's device, and how many it has: more than 1 where it is split.
+
+    The name is that of the catalogue if it is known there. A profile is of one device unless its
+    facts of the engine have ``devices``.
+    """
+    if isinstance(server, RooflineServer):
+        deployment = server.deployment
+        return deployment.hardware.name, deployment.parallel.devices
+    if isinstance(server, TableProfile):
+        return server.device or UNKNOWN_DEVICE, server.devices
+    if isinstance(server, Profile):
+        name = server.engine.get("device") or server.machine.get("processor") or ""
+        return _known(str(name)) or UNKNOWN_DEVICE, int(server.engine.get("devices", 1))
+    return UNKNOWN_DEVICE, 1
+
+
+@cache
+def _known(name: str) -> str:
+    """Return the longest name of the catalogue whose parts are all in a text, else the text."""
+    squeezed = "".join(name.lower().split())
+    fitting = [n for n in shipped_hardware() if all(part in squeezed for part in n.split("-"))]
+    return max(fitting, key=len, default=name.partition(",")[0])

@@ -29,7 +29,7 @@ import pandas as pd
 
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.core.simulate import NO_LATENCY, simulate
+from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
@@ -203,7 +203,7 @@ class _Residuals:
     def simulated(self, x: Floats) -> Run:
         """Return the run with these coefficients."""
         by_name = dict(zip(self._names, np.exp(x).tolist(), strict=True))
-        api = ApiLatency(by_name[REQUEST_S]) if REQUEST_S in by_name else NO_LATENCY
+        api = ApiLatency(by_name[REQUEST_S]) if REQUEST_S in by_name else None
         model = LinearStepTime.of({name: by_name[name] for name in FITTED})
         run = simulate(self._trace, build_scheduler(self._config), model, api=api)
         self.simulations += 1

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.records.columns import AnyArray, Frame
 from servetwin.sim.records.metrics import MEANINGS, SLO, figure
 from servetwin.workloads.errors import PluginError, ServetwinError
 from servetwin.workloads.trace import Trace
@@ -88,7 +88,7 @@ GOODPUT = "goodput_per_server_per_s"
 THROUGHPUT = "output_tokens_per_server_per_s"
 
 
-def on_front(points: pd.DataFrame, x: str, y: str) -> pd.Series:
+def on_front(points: Frame, x: str, y: str) -> AnyArray:
     """Return which points are on the Pareto front, more being better in both figures.
 
     A point is on the front if no other is at least as good in both figures and better in one.
@@ -98,10 +98,10 @@ def on_front(points: pd.DataFrame, x: str, y: str) -> pd.Series:
     better_x, better_y = of_x > of_x[:, None], of_y > of_y[:, None]
     as_good = (of_x >= of_x[:, None]) & (of_y >= of_y[:, None])
     beaten = (as_good & (better_x | better_y)).any(axis=1)
-    return pd.Series(~beaten & np.isfinite(of_x) & np.isfinite(of_y), index=points.index)
+    return np.asarray(~beaten & np.isfinite(of_x) & np.isfinite(of_y))
 
 
-def best_point(points: pd.DataFrame, y: str, attainment: float) -> int | None:
+def best_point(points: Frame, y: str, attainment: float) -> int | None:
     """Return the row label of the highest ``y`` among the points that meet the SLO; None if none.
 
     Among equals the highest interactivity wins.

@@ -26,24 +26,19 @@ steady part (``sim.records.steady_part``) stand beside those of the whole run.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from servetwin.sim.records.columns import AnyArray, Columns, Frame, Table, columns_of, rows_of
 from servetwin.sim.records.steady_part import SteadyPart, steady_part
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-AnyArray = npt.NDArray[Any]
-Arrays = dict[str, AnyArray]
-"""Columns by name."""
-Columns = dict[str, Any]
-"""Columns by name: arrays, and lists of texts."""
+Floats = npt.NDArray[np.float64]
+Requests = TypeVar("Requests", Columns, Frame)
 
 MEANINGS: dict[str, dict[str, str]] = shipped_json("sim/records/columns.json")
 """The columns of tables and the keys of a steady part, and what is in them."""
@@ -53,8 +48,6 @@ REQUEST_MEANINGS = MEANINGS["requests"]
 REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
 REASONING_COLUMNS = tuple(MEANINGS["reasoning"])
 """The columns of a run in which a request reasons."""
-STEADY_MEANINGS = MEANINGS["steady"]
-"""The keys of ``steady`` in a summary."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 VISIBLE = "ttfo_s"
@@ -79,39 +72,44 @@ class SLO:
     ttfo_s: float | None = None
     """The time to the first visible token: the TTFT where no request reasons."""
 
-    def met(self, requests: "pd.DataFrame") -> "pd.Series":
+    def met(self, requests: Table) -> npt.NDArray[np.bool_]:
         """Return which requests finished within every limit; an undefined TPOT breaks none.
 
         Raises ``TraceError`` for a limit on tasks where the run has none.
         """
-        good = requests["status"] == "finished"
+        good = np.asarray(requests["status"] == "finished")
         for name in LIMITED:
             limit = getattr(self, name)
             if limit is not None:
-                good &= ~(_limited(requests, name) > limit)
+                good = good & ~(_limited(requests, name) > limit)
         return good
 
 
-def _limited(requests: "pd.DataFrame", name: str) -> "pd.Series":
+def _limited(requests: Table, name: str) -> Floats:
     """Return what is limited; a task without a time breaks every limit, a part of one none.
 
     So does an answer without a visible token.
     """
     if name in LATENCIES:
-        return requests[name]
+        return np.asarray(requests[name], float)
     if name == VISIBLE:
-        return requests.get(name, requests["ttft_s"]).fillna(np.inf)
+        return _or_endless(requests[name if name in requests else "ttft_s"])
     if name not in requests:
         raise TraceError("--slo task: no request waits for another one, so there are no tasks")
-    is_task = requests["task"].notna()
+    is_task = np.array([isinstance(task, str) for task in requests["task"]], bool)
     if not is_task.any():
         raise TraceError(
             "--slo task: no lane replayed a whole task; give --lanes a longer duration"
         )
-    return requests[name].fillna(np.inf).where(is_task)
+    return np.where(is_task, _or_endless(requests[name]), np.nan)
 
 
-def derive(stamps: "pd.DataFrame") -> "pd.DataFrame":
+def _or_endless(seconds: npt.ArrayLike) -> Floats:
+    known_s = np.asarray(seconds, float)
+    return np.where(np.isnan(known_s), np.inf, known_s)
+
+
+def derive(stamps: Frame) -> Frame:
     """Return the stamps with the latencies (``latencies``).
 
     Without a column ``first_chunk_tokens``, the first chunk of a request is one token.
@@ -122,7 +120,7 @@ def derive(stamps: "pd.DataFrame") -> "pd.DataFrame":
     return stamps.assign(**latencies(columns, first))
 
 
-def latencies(stamps: Mapping[str, AnyArray], first_chunk_tokens: AnyArray | int = 1) -> Arrays:
+def latencies(stamps: Mapping[str, AnyArray], first_chunk_tokens: AnyArray | int = 1) -> Columns:
     """Return ``LATENCIES``, in seconds, of columns of stamps and ``output_tokens``.
 
     With ``first_output_s`` also ``VISIBLE``.
@@ -136,29 +134,33 @@ def latencies(stamps: Mapping[str, AnyArray], first_chunk_tokens: AnyArray | int
     }
 
 
-def measured(requests: "pd.DataFrame") -> "pd.DataFrame":
+def measured(requests: Requests) -> Requests:
     """Return the requests that are not marked as ``warm_up``."""
-    return requests[~requests["warm_up"].astype(bool)] if "warm_up" in requests else requests
+    if "warm_up" not in requests:
+        return requests
+    rows = ~np.asarray(requests["warm_up"], bool)
+    return rows_of(requests, rows) if isinstance(requests, dict) else requests[rows]
 
 
-def mean_latencies(requests: "pd.DataFrame") -> dict[str, float]:
+def mean_latencies(requests: Frame) -> dict[str, float]:
     """Return the mean of each of ``LATENCIES`` over requests, in seconds."""
     return {name: float(requests[name].mean()) for name in LATENCIES}
 
 
-def summarize(requests: "pd.DataFrame", slo: SLO | None = None) -> dict[str, Any]:
+def summarize(table: Table, slo: SLO | None = None) -> dict[str, Any]:
     """Return the figures of a run; with ``slo`` also goodput and attainment.
 
     ``steady`` has those of its steady part (``steady_figures``).
     """
-    steady = steady_figures(requests, steady_part(requests))
-    requests = measured(requests)
+    whole = columns_of(table)
+    steady = steady_figures(whole, steady_part(whole))
+    requests = measured(whole)
     finished = _finished(requests)
     makespan_s = _makespan_s(requests, finished)
     statuses = Counter(requests["status"].tolist())
     prompts, outputs, cached = (int(finished[name].sum()) for name in SUMMED)
     return {
-        "requests": {"total": len(requests), **{name: statuses[name] for name in STATUSES}},
+        "requests": {"total": statuses.total(), **{name: statuses[name] for name in STATUSES}},
         **_latencies(finished),
         "output_throughput_tokens_per_s": ratio(outputs, makespan_s),
         "request_throughput_per_s": ratio(statuses["finished"], makespan_s),
@@ -173,19 +175,22 @@ def summarize(requests: "pd.DataFrame", slo: SLO | None = None) -> dict[str, Any
     }
 
 
-def steady_figures(requests: "pd.DataFrame", steady: SteadyPart) -> dict[str, Any]:
+def steady_figures(requests: Columns, steady: SteadyPart) -> dict[str, Any]:
     """Return the figures of the steady part of a run.
 
     Latencies are of the requests that arrive in it, throughputs of what finishes in it, per second
     from its first arrival to its last. ``unsettled`` says why a run has none, or is None; the
     figures are then undefined.
     """
-    arriving, start_s, end_s = measured(steady.requests), steady.start_s, steady.end_s
+    arriving = measured(steady.requests)
+    arrivals_s = np.asarray(steady.requests["scheduled_s"], float)
+    start_s = float(np.nanmin(arrivals_s, initial=np.inf))
+    end_s = float(np.nanmax(arrivals_s, initial=-np.inf))
     figures = {
         "unsettled": steady.unsettled,
         "start_s": None if steady.unsettled else start_s,
         "end_s": None if steady.unsettled else end_s,
-        "requests": len(arriving),
+        "requests": len(arriving["status"]),
         **_latencies(_finished(arriving)),
     }
     finished = _finished(requests)
@@ -198,12 +203,9 @@ def steady_figures(requests: "pd.DataFrame", steady: SteadyPart) -> dict[str, An
     }
 
 
-def gaps_s(chunk_s: "pd.Series") -> "pd.Series":
+def gaps_s(chunk_s: Iterable[npt.ArrayLike]) -> Floats:
     """Return the gaps between consecutive chunks of a request (ITL), all requests together."""
-    import pandas as pd
-
-    gaps = [np.diff(stamps) for stamps in chunk_s]
-    return pd.Series(np.concatenate(gaps) if gaps else [], dtype=float)
+    return np.concatenate([np.empty(0), *map(np.diff, chunk_s)])
 
 
 def describe(values: npt.ArrayLike) -> dict[str, float | int | None]:
@@ -234,14 +236,14 @@ def common(metrics: Iterable[str], summaries: Sequence[Mapping[str, Any]]) -> li
     return [m for m in metrics if all(m.partition(".")[0] in summary for summary in summaries)]
 
 
-def _finished(requests: "pd.DataFrame") -> Arrays:
+def _finished(requests: Columns) -> Columns:
     """Return the columns that figures are made of, of the finished requests."""
-    rows = requests["status"].to_numpy() == "finished"
+    rows = requests["status"] == "finished"
     names = [*_SUMMARIZED, *(REASONING_COLUMNS if "reasoning_tokens" in requests else ())]
-    return {name: requests[name].to_numpy()[rows] for name in names}
+    return {name: requests[name][rows] for name in names}
 
 
-def _latencies(finished: Arrays) -> dict[str, Any]:
+def _latencies(finished: Columns) -> dict[str, Any]:
     """Describe the latencies of finished requests, and decode TPS and request TPS."""
     with np.errstate(divide="ignore", invalid="ignore"):  # describe leaves out what is undefined
         rates = {
@@ -252,17 +254,18 @@ def _latencies(finished: Arrays) -> dict[str, Any]:
     return {name: describe(each) for name, each in values.items()}
 
 
-def _makespan_s(requests: "pd.DataFrame", finished: Arrays) -> float:
+def _makespan_s(requests: Columns, finished: Columns) -> float:
     if not len(finished["last_token_s"]):
         return 0.0
-    return float(finished["last_token_s"].max() - requests["scheduled_s"].min())
+    return float(finished["last_token_s"].max() - np.nanmin(requests["scheduled_s"]))
 
 
-def _attainment(requests: "pd.DataFrame", slo: SLO, makespan_s: float) -> dict[str, float | None]:
+def _attainment(requests: Columns, slo: SLO, makespan_s: float) -> dict[str, float | None]:
     if "error" in requests:
-        requests = requests[requests["error"] != CANCELLED_BY_TEST]
-    good = int(slo.met(requests).sum())
-    return {"goodput_per_s": ratio(good, makespan_s), "slo_attainment": ratio(good, len(requests))}
+        requests = rows_of(requests, requests["error"] != CANCELLED_BY_TEST)
+    met = slo.met(requests)
+    good = int(met.sum())
+    return {"goodput_per_s": ratio(good, makespan_s), "slo_attainment": ratio(good, len(met))}
 
 
 def ratio(part: float, whole: float) -> float | None:
@@ -270,16 +273,13 @@ def ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-Floats = npt.NDArray[np.float64]
-
-
-def margins(requests: "pd.DataFrame", slo: SLO) -> Floats:
+def margins(requests: Table, slo: SLO) -> Floats:
     """Return the largest latency / limit of each request: at most 1 where it keeps the SLO."""
-    worst = np.zeros(len(requests))
+    worst = np.zeros(len(requests["status"]))
     for name in LIMITED:
         if (limit := getattr(slo, name)) is not None:
-            worst = np.fmax(worst, _limited(requests, name).to_numpy(float) / limit)
-    return np.where(requests["status"].to_numpy() == "finished", worst, np.inf)
+            worst = np.fmax(worst, _limited(requests, name) / limit)
+    return np.where(np.asarray(requests["status"] == "finished"), worst, np.inf)
 
 
 SECONDS_FROM_S = 10.0

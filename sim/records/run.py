@@ -11,20 +11,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import yaml
 
 from servetwin.policies.step_record import StepRecord
+from servetwin.sim.records.columns import Columns, Frame, columns_of, stamps_of
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, SLO, summarize
 from servetwin.sim.records.tasks import task_figures
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import Drafts, mapping_in
 from servetwin.workloads.program.package import own_version
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SUMMARY = "summary.json"
 """Written last, and only if all other files of its folder are: it marks a complete run."""
@@ -109,15 +107,11 @@ def _lacks_any(folder: Path, unwritten: Iterable[Unwritten]) -> bool:
     return any(Path(file.name).parent == folder for file in unwritten)
 
 
-def requests_csv(requests: "pd.DataFrame") -> bytes:
+def requests_csv(requests: Frame) -> bytes:
     """Return the bytes of ``requests.csv``."""
-    import pandas as pd
-
-    cells = {
-        name: column.map(_as_json) if column.map(_is_list).any() else column
-        for name, column in requests.items()
-    }
-    return pd.DataFrame(cells, columns=requests.columns).to_csv(index=False).encode()
+    lists = [str(name) for name in requests if requests[name].map(_is_list).any()]
+    cells = {name: requests[name].map(_as_json) for name in lists}
+    return requests.assign(**cells).to_csv(index=False).encode()
 
 
 def _is_list(value: object) -> bool:
@@ -189,34 +183,19 @@ def save_files(folder: Path, files: Callable[[], Files]) -> None:
         raise NotSaved(folder, unwritten, *write_elsewhere(files()))
 
 
-def stamps_frame(rows: Iterable[Iterable[float]], columns: tuple[str, ...]) -> "pd.DataFrame":
-    """Return stamps by request row; what had not happened by the end is undefined."""
-    import pandas as pd
-
-    listed = [tuple(row) for row in rows]
-    if not listed:  # Most runs have none, and pandas takes its time over no rows.
-        return pd.DataFrame({name: np.empty(0, _stamp_type(name)) for name in columns})
-    padded = [(*row, *[float("nan")] * (len(columns) - len(row))) for row in listed]
-    frame = pd.DataFrame(padded, columns=list(columns), dtype=float)
-    return frame.astype({name: _stamp_type(name) for name in columns})
-
-
-def _stamp_type(column: str) -> type:
-    return int if column == "row" else float
-
-
-@dataclass(slots=True)
+@dataclass
 class Run:
     """What happened to every request (``sim.records.metrics.REQUEST_COLUMNS``) and in every step.
 
+    Its tables may be given as columns: each is a frame from when it is first read.
     ``scenario`` is all that is needed to run it again, ``meta`` describes the machine and versions,
     ``extra`` joins the summary (wall time of the simulation, delivered load of a load test). Only
     simulations have ``pauses`` (``PAUSE_COLUMNS``) and ``handovers`` (``HANDOVER_COLUMNS``).
     """
 
     kind: RunKind
-    requests: "pd.DataFrame"
-    steps: "pd.DataFrame"
+    requests: Frame
+    steps: Frame
     scenario: dict[str, Any]
     meta: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
@@ -225,12 +204,17 @@ class Run:
     engine in a load test, on its clock, where the engine's step log was read."""
     as_csv: bool = False
     """Whether the folder also has the requests as CSV."""
-    pauses: "pd.DataFrame" = field(default_factory=lambda: stamps_frame((), PAUSE_COLUMNS))
-    handovers: "pd.DataFrame" = field(default_factory=lambda: stamps_frame((), HANDOVER_COLUMNS))
+    pauses: Frame = field(default_factory=lambda: stamps_of((), PAUSE_COLUMNS))
+    handovers: Frame = field(default_factory=lambda: stamps_of((), HANDOVER_COLUMNS))
+
+    def table(self, name: str) -> Columns:
+        """Return ``requests`` or ``steps`` as columns; this makes no frame."""
+        return columns_of(vars(self)[name])
 
     def summary(self, slo: SLO | None = None) -> dict[str, Any]:
         """Return the figures of the run (``sim.records.metrics.summarize``) and ``extra``."""
-        return {**summarize(self.requests, slo), **task_figures(self.requests), **self.extra}
+        requests = vars(self)["requests"]
+        return {**summarize(requests, slo), **task_figures(requests), **self.extra}
 
     def save(self, folder: Path) -> Path:
         """Write the run folder; ``summary.json`` comes last, so its presence means complete.
@@ -266,6 +250,24 @@ class Run:
         if self.kind != "loadtest" or not self.records:
             return None
         return "".join(json.dumps(record.as_row()) + "\n" for record in self.records).encode()
+
+
+def _frame_when_read(name: str) -> property:
+    """Return an attribute of runs that makes a frame of the columns it was given."""
+
+    def frame(run: Run) -> Any:
+        table = vars(run)[name]
+        if isinstance(table, dict):
+            import pandas as pd
+
+            table = vars(run)[name] = pd.DataFrame(table)
+        return table
+
+    return property(frame, lambda run, table: vars(run).update({name: table}))
+
+
+for _name in ("requests", "steps", "pauses", "handovers"):
+    setattr(Run, _name, _frame_when_read(_name))
 
 
 def require_saved(folder: Path) -> None:
@@ -313,18 +315,15 @@ def _require_kinds(values: Mapping[str, Any], kinds: Mapping[str, type]) -> None
             raise ValueError(f"scenario.yaml: {name}: {values[name]!r:.60} is no {kind.__name__}")
 
 
-def _require_order(requests: "pd.DataFrame") -> None:
+def _require_order(requests: Frame) -> None:
     """Raise ValueError for a request that has its last token before its first."""
     for row in np.flatnonzero(requests["last_token_s"] < requests["first_token_s"])[:1]:
         raise ValueError(f"requests.parquet: row {row}: last_token_s is before first_token_s")
 
 
-def _checked_frame(
-    path: Path, columns: Iterable[str], may_be_empty: bool = False
-) -> "pd.DataFrame":
+def _checked_frame(path: Path, columns: Iterable[str], may_be_empty: bool = False) -> Frame:
     """Read a frame. Raises ValueError where a column lacks, or has text in the place of numbers."""
     import pandas as pd
-    from pandas.api.types import is_numeric_dtype
 
     frame = pd.read_parquet(path)
     if may_be_empty and frame.empty:
@@ -332,7 +331,7 @@ def _checked_frame(
     for name in columns:
         if name not in frame:
             raise ValueError(f"{path.name}: no column {name!r}; another version wrote it")
-        if name not in _TEXTS and not is_numeric_dtype(frame[name]):
+        if name not in _TEXTS and not pd.api.types.is_numeric_dtype(frame[name]):
             raise ValueError(f"{path.name}: column {name!r} has {frame[name].dtype} values")
         if name not in _TEXTS and (frame[name].abs() > MOST).any():
             raise ValueError(f"{path.name}: column {name!r} has a value beyond {MOST:g}")
@@ -346,13 +345,13 @@ def _load_records(path: Path) -> list[StepRecord]:
     return [StepRecord.of_row(json.loads(line)) for line in lines]
 
 
-def _bytes_if_any(frame: "pd.DataFrame") -> bytes | None:
+def _bytes_if_any(frame: Frame) -> bytes | None:
     return None if frame.empty else frame.to_parquet(index=False)
 
 
-def _load_if_any(path: Path, columns: tuple[str, ...]) -> "pd.DataFrame":
+def _load_if_any(path: Path, columns: tuple[str, ...]) -> Any:
     if not path.exists():
-        return stamps_frame((), columns)
+        return stamps_of((), columns)
     import pandas as pd
 
     return pd.read_parquet(path, columns=list(columns))

@@ -17,17 +17,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import inf
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.columns import Columns, Table, columns_of, rows_of
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.workloads.program.package import shipped_json
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Origin = Literal[
     "measured here", "measured by others", "kernel tables", "computed from data sheets",
@@ -96,15 +94,15 @@ class Source:
 
     origin: Origin = field(default="computed from data sheets", kw_only=True)
 
-    def row_shares(self, steps: "pd.DataFrame") -> dict[Provenance, FloatArray]:
+    def row_shares(self, steps: Columns) -> dict[Provenance, FloatArray]:
         """Return the share of the steps of each row, by kind; the shares of a row sum to 1."""
-        return {"roofline": np.ones(len(steps))}
+        return {"roofline": np.ones(len(steps["steps"]))}
 
-    def row_origins(self, steps: "pd.DataFrame") -> dict[Origin, FloatArray]:
+    def row_origins(self, steps: Columns) -> dict[Origin, FloatArray]:
         """Return the share of the time of each row, by origin; the shares of a row sum to 1."""
-        return {self.origin: np.ones(len(steps))}
+        return {self.origin: np.ones(len(steps["steps"]))}
 
-    def excesses(self, steps: "pd.DataFrame") -> list[Excess]:
+    def excesses(self, steps: Columns) -> list[Excess]:
         """Return the features beyond their measured range, at their largest."""
         return []
 
@@ -120,14 +118,14 @@ class Calibration(Source):
     largest: MeasuredRange
     origin: Origin = field(default="measured here", kw_only=True)
 
-    def row_shares(self, steps: "pd.DataFrame") -> dict[Provenance, FloatArray]:
+    def row_shares(self, steps: Columns) -> dict[Provenance, FloatArray]:
         """Return the shares of interpolated and extrapolated steps."""
         inside = _share_within(steps, self.largest.decode_context_tokens)
         for feature, values in _constant_features(steps).items():
             inside[values > getattr(self.largest, feature)] = 0.0
         return {"interpolated": inside, "extrapolated": 1 - inside}
 
-    def excesses(self, steps: "pd.DataFrame") -> list[Excess]:
+    def excesses(self, steps: Columns) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
         features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
         reached = {name: float(values.max(initial=0.0)) for name, values in features.items()}
@@ -160,17 +158,18 @@ class RunProvenance:
         return asdict(self)
 
 
-def run_provenance(steps: "pd.DataFrame", sources: Sequence[Source]) -> RunProvenance:
+def run_provenance(table: Table, sources: Sequence[Source]) -> RunProvenance:
     """Return the provenance of ``Run.steps``; entry i of ``sources`` is that of replica i.
 
     Replicas of one source are taken together.
     """
+    steps = columns_of(table)
     by_id = {id(source): source for source in sources}
     source_of_replica = np.array([id(source) for source in sources])
-    owners = source_of_replica[steps["replica"].to_numpy()]
+    owners = source_of_replica[steps["replica"]]
     farthest: dict[tuple[str, str], Excess] = {}
     for owner, source in by_id.items():
-        for excess in source.excesses(steps[owners == owner]):
+        for excess in source.excesses(rows_of(steps, owners == owner)):
             key = excess.profile, excess.feature
             farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
     busy_s, origin_s, extrapolated_s = _busy_s(steps, by_id, source_of_replica)
@@ -184,18 +183,18 @@ def run_provenance(steps: "pd.DataFrame", sources: Sequence[Source]) -> RunProve
 
 
 def _busy_s(
-    steps: "pd.DataFrame", sources: Mapping[int, Source], source_of_replica: npt.NDArray[Any]
+    steps: Columns, sources: Mapping[int, Source], source_of_replica: npt.NDArray[Any]
 ) -> tuple[Mapping[Provenance, float], Mapping[Origin, float], Mapping[Origin, float]]:
     """Return the busy time by kind, by origin and its extrapolated part, replica by replica."""
     busy_s: defaultdict[Provenance, float] = defaultdict(float)
     origin_s: defaultdict[Origin, float] = defaultdict(float)
     extrapolated_s: defaultdict[Origin, float] = defaultdict(float)
-    ordered = steps.sort_values("replica", kind="stable")
+    ordered = rows_of(steps, np.argsort(steps["replica"], kind="stable"))
     shares = {owner: source.row_shares(ordered) for owner, source in sources.items()}
     origins = {owner: source.row_origins(ordered) for owner, source in sources.items()}
-    lasted_s = (ordered["end_s"] - ordered["start_s"]).to_numpy(float)
-    numbers = ordered["replica"].to_numpy()
-    for replica in steps["replica"].unique().tolist():
+    lasted_s = ordered["end_s"] - ordered["start_s"]
+    numbers = ordered["replica"]
+    for replica in dict.fromkeys(steps["replica"].tolist()):
         begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
         owner, spent_s = int(source_of_replica[replica]), lasted_s[begin:end]
         for kind, parts in shares[owner].items():
@@ -215,22 +214,22 @@ def _shares(sums_s: Mapping[_Key, float], total_s: float) -> dict[_Key, float]:
     return {key: spent_s / total_s for key, spent_s in sums_s.items() if spent_s}
 
 
-def _share_within(steps: "pd.DataFrame", most: float) -> FloatArray:
+def _share_within(steps: Columns, most: float) -> FloatArray:
     """Return the share of the steps of each row whose decode context is at most ``most``."""
-    context = steps["decode_context_tokens"].to_numpy(float)
-    growth = np.maximum(1.0, steps["decode_sequences"].to_numpy(float))
-    count = steps["steps"].to_numpy(float)
+    context = steps["decode_context_tokens"].astype(float)
+    growth = np.maximum(1.0, steps["decode_sequences"].astype(float))
+    count = steps["steps"].astype(float)
     within = np.floor((most - context) / growth) + 1
     return np.asarray(np.clip(within, 0, count) / count, dtype=np.float64)
 
 
-def _last_context(steps: "pd.DataFrame") -> FloatArray:
+def _last_context(steps: Columns) -> FloatArray:
     """Return the decode context in the last step of each row."""
     growth = (steps["steps"] - 1) * steps["decode_sequences"]
-    return (steps["decode_context_tokens"] + growth).to_numpy(float)
+    return np.asarray(steps["decode_context_tokens"] + growth, float)
 
 
-def _constant_features(steps: "pd.DataFrame") -> dict[str, FloatArray]:
+def _constant_features(steps: Columns) -> dict[str, FloatArray]:
     """Return the features that are equal in all steps of a row."""
     names = ("decode_sequences", "prefill_chunks", "rows", "prefill_pairs")
-    return {name: steps[name].to_numpy(float) for name in names}
+    return {name: steps[name].astype(float) for name in names}

@@ -16,7 +16,8 @@ from servetwin.app.last_net import OUR_FAULT, is_out_of_memory, last_words
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.app.words import METRICS
 from servetwin.policies.registry import SCHEDULERS
-from tests.support.command import commands, refused, servetwin
+from tests.support.command import SERVER, commands, refused, servetwin
+from tests.support.paths import SAMPLE
 
 HEAVY = ("numpy", "pandas", "pydantic", "rich", "scipy", "simpy", "torch")
 
@@ -131,6 +132,18 @@ def test_help_imports_nothing_heavy() -> None:
     assert "replay" in text
     assert set(imported.split()) & set(HEAVY) == set()
     assert not [name for name in imported.split() if name.startswith("servetwin.app.commands")]
+
+
+def test_replay_makes_no_frame() -> None:
+    arguments = ["servetwin", "replay", str(SAMPLE), *SERVER, "--limit", "20"]
+    program = (
+        f"import sys, atexit; sys.argv = {arguments}; "
+        "atexit.register(lambda: print('imported', *sys.modules)); "
+        "from servetwin.app.cli import main; main()"
+    )
+    text, _, imported = python(program).rpartition("imported")
+    assert "20 finished" in text
+    assert not {"pandas", "scipy"} & set(imported.split())
 
 
 @pytest.mark.parametrize(

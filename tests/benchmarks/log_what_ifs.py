@@ -29,8 +29,9 @@ from servetwin.sim.experiments.stamp_fit import FITTED
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.step_times.linearised import linearised
 from servetwin.sim.step_times.step_time import StepTime
-from servetwin.sim.step_times.tables import LayerTable, read_layer_bundle
+from servetwin.sim.step_times.tables import LayerTable
 from servetwin.sim.step_times.tables.kernel_library import installed_package, open_kernels
+from servetwin.sim.step_times.tables.layer_bundle import read_layer_bundle
 from servetwin.sim.techniques.registry import build_setup
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate

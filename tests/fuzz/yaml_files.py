@@ -16,7 +16,8 @@ import numpy as np
 
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.step_times.profile import load_profile
-from servetwin.sim.step_times.tables import PhaseTable, read_layer_bundle
+from servetwin.sim.step_times.tables.layer_bundle import read_layer_bundle
+from servetwin.sim.step_times.tables.published_tables import PhaseTable
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of, written
 from tests.support.layer_bundles import write_bundle

@@ -10,7 +10,8 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.core.recorder import STEP_COLUMNS
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.records.run import PAUSE_COLUMNS, Run, stamps_frame
+from servetwin.sim.records.columns import stamps_of
+from servetwin.sim.records.run import PAUSE_COLUMNS, Run
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 from servetwin.workloads.request import Request
@@ -55,7 +56,7 @@ def pauses_of(records: list[StepRecord], ids: list[str]) -> pd.DataFrame:
         for name in {entry[0] for entry in record.entries} & set(away):
             pauses.append([ids.index(name), away.pop(name), record.now_s])
         away |= dict.fromkeys(record.preempted, record.now_s)
-    return stamps_frame(pauses, PAUSE_COLUMNS)
+    return pd.DataFrame(stamps_of(pauses, PAUSE_COLUMNS))
 
 
 def simulated(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.step_times.tables import OperatorTable, PhaseTable
+from servetwin.sim.step_times.tables.published_tables import OperatorTable, PhaseTable
 
 LAYERS, OVERHEAD_S = 4, 1e-3
 ROWS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]

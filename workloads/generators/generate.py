@@ -19,7 +19,7 @@ from servetwin.workloads.generators.lengths import LengthDistribution, TokenLaw
 from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.readers.prompt_records import NO_TIMES
-from servetwin.workloads.request import requests_of, with_columns
+from servetwin.workloads.request import requests_of
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -107,21 +107,17 @@ def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     """Return a trace without times as a Poisson process of this rate; the order stays."""
     (rng,) = random_streams(seed, 1)
     times_s = arrival_times_s(PoissonArrivals(rate_per_s), len(trace), rng).tolist()
-    requests = [replace(r, arrival_s=at_s) for r, at_s in zip(trace, times_s, strict=True)]
     notes = tuple(note for note in trace.notes if note != NO_TIMES)
     note = f"no arrival times in the file: a Poisson process of {rate_per_s:g}/s (seed {seed})"
-    return replace(trace, notes=notes, timed=True).replaced(requests, note)
+    return replace(trace, notes=notes, timed=True).changed(note, arrival_s=times_s)
 
 
 def with_output_lengths(trace: Trace, outputs: TokenLaw, shown: str, seed: int) -> Trace:
     """Return the trace with other output lengths, drawn from ``outputs``; answers count no more."""
     _, rng = random_streams(seed, 2)
     lengths = outputs.sample(len(trace), rng).tolist()
-    requests = [
-        replace(request, output_tokens=tokens, answer=None)
-        for request, tokens in zip(trace, lengths, strict=True)
-    ]
-    return trace.replaced(requests, f"outputs {shown}, seed {seed}")
+    note = f"outputs {shown}, seed {seed}"
+    return trace.changed(note, output_tokens=lengths, answer=repeat(None))
 
 
 REASONING: dict[str, dict[str, Any]] = shipped_json("workloads/generators/reasoning.json")
@@ -139,5 +135,4 @@ def with_reasoning(trace: Trace, name: str, seed: int) -> Trace:
     *_, rng = random_streams(seed, 7)
     shares = np.interp(rng.random(len(trace)), np.linspace(0, 1, len(quantiles)), quantiles)
     hidden = (shares * [request.output_tokens for request in trace]).round().astype(int).tolist()
-    requests = list(with_columns(trace.requests, reasoning_tokens=hidden))
-    return trace.replaced(requests, f"{REASONING[name]['source']} (seed {seed})")
+    return trace.changed(f"{REASONING[name]['source']} (seed {seed})", reasoning_tokens=hidden)

@@ -9,7 +9,7 @@ from servetwin.workloads.block_ids import BlockIds
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import FloatArray, check_not_negative
 from servetwin.workloads.generators.lengths import IntArray
-from servetwin.workloads.request import BLOCK_TOKENS, Request, with_columns
+from servetwin.workloads.request import BLOCK_TOKENS, Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -91,11 +91,8 @@ def with_shared_texts(trace: Trace, share: float, texts: int, seed: int) -> Trac
     longest = max(1, BLOCK_TOKENS * int(shared.max(initial=0)))
     groups = PrefixGroups(texts, longest, block_tokens=BLOCK_TOKENS)
     ids = groups.ids_sharing(shared, prompts, np.random.default_rng(seed))
-    requests = with_columns(
-        trace.requests, prefix_block_ids=ids, block_tokens=repeat(BLOCK_TOKENS, len(ids))
-    )
     note = f"assumed: {share:g} of each prompt begins like one of {texts} texts (seed {seed})"
-    return trace.replaced([*requests], note)
+    return trace.changed(note, prefix_block_ids=ids, block_tokens=repeat(BLOCK_TOKENS))
 
 
 def with_conversations(trace: Trace) -> Trace:

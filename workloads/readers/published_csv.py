@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from servetwin.workloads.fields import FORMATS, cell_seconds, stamp_ns
-from servetwin.workloads.request import Request
+from servetwin.workloads.request import request_of
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.tables.moments import cell_count
 from servetwin.workloads.tables.names import meanings
@@ -73,8 +73,9 @@ class CsvReader:
                 raise rows.failure(table.line, error)
         parsed = table.parsed(self.parse)
         origin = min((row["time"] for row in parsed), default=0) if self.begins_at_zero else 0
-        requests = tuple(self.requests(rows.source, parsed, origin))
-        notes = total_notes(sum(map(differs, parsed)))
+        requests = tuple(map(request_of, self.records(rows.source, parsed, origin)))
+        differing = sum(map(_differs, parsed))
+        notes = (f"{counted(differing, 'row')} whose total is not the sum",) if differing else ()
         return Trace(requests, rows.source, self.clock_s(parsed), notes)
 
     def parse(self, line: int, cells: Cells) -> Values:
@@ -87,50 +88,35 @@ class CsvReader:
                 values[field] = column.value(cells[column.name], least)
         return values
 
-    def requests(self, source: str, parsed: Sequence[Values], origin: float) -> Iterator[Request]:
-        """Yield the requests of all rows."""
-        return (as_request(source, row, arrival_s(row, origin)) for row in parsed)
+    def records(self, source: str, parsed: Sequence[Values], origin: float) -> Iterator[Values]:
+        """Yield the fields of the requests of all rows; times since the stamp ``origin``."""
+        for row in parsed:
+            since = row["time"] - origin
+            yield {
+                "request_id": _row_name(source, row),
+                "arrival_s": since / 1e9 if isinstance(row["time"], int) else since,
+                **{name: row[name] for name in _FIELDS if name in row},
+                "modal": {"images": row["images"]} if "images" in row else None,
+                "status": "ok" if row["output_tokens"] else "failed",
+                "source_line": row["line"],
+            }
 
     def clock_s(self, parsed: Sequence[Values]) -> float | None:
         """Return the resolution of the clock, where it is coarse."""
         return None
 
 
-def arrival_s(row: Values, origin: float) -> float:
-    """Return the arrival of a row in a trace that begins at the stamp ``origin``."""
-    since: float = row["time"] - origin
-    return since / 1e9 if isinstance(row["time"], int) else since
+_FIELDS = ("prompt_tokens", "output_tokens", "model", "kind")
+"""Of a request, as a row has them."""
 
 
-def as_request(source: str, row: Values, arrives_s: float, **more: Any) -> Request:
-    """Return a row as a request; ``more`` are other fields of it."""
-    return Request(
-        request_id=row_name(source, row),
-        arrival_s=arrives_s,
-        prompt_tokens=row["prompt_tokens"],
-        output_tokens=row["output_tokens"],
-        model=row.get("model"),
-        kind=row.get("kind"),
-        modal={"images": row["images"]} if "images" in row else None,
-        status="ok" if row["output_tokens"] else "failed",
-        source_line=row["line"],
-        **more,
-    )
-
-
-def row_name(source: str, row: Values) -> str:
-    """Return the id of the request of a row."""
+def _row_name(source: str, row: Values) -> str:
     return f"{source}:{row['line'] - 1}"
 
 
-def differs(row: Values) -> bool:
+def _differs(row: Values) -> bool:
     """Return whether the total of a row is not the sum of its tokens."""
     return row.get("total_tokens") not in (None, row["prompt_tokens"] + row["output_tokens"])
-
-
-def total_notes(differing: int) -> tuple[str, ...]:
-    """Return a note where the total column of some rows differs from the sum of their tokens."""
-    return (f"{counted(differing, 'row')} whose total is not the sum",) if differing else ()
 
 
 class Azure(CsvReader):
@@ -154,21 +140,19 @@ class BurstGPT(CsvReader):
         """Return 1 s where no stamp has a fraction."""
         return 1.0 if all(row["time"].is_integer() for row in parsed) else None
 
-    def requests(self, source: str, parsed: Sequence[Values], origin: float) -> Iterator[Request]:
-        """Yield the requests of all rows, those of a session one after the other."""
+    def records(self, source: str, parsed: Sequence[Values], origin: float) -> Iterator[Values]:
+        """Yield the fields of the requests of all rows; each follows the one before in its
+        session."""
         latest: dict[str, tuple[Values, int]] = {}
-        for row in parsed:
-            more: Values = {}
+        for row, record in zip(parsed, super().records(source, parsed, origin), strict=True):
             if session_id := row.get("session_id"):
                 before, turn = latest.get(session_id, (None, 0))
-                more = {"session_id": session_id, "turn": turn}
+                record |= {"session_id": session_id, "turn": turn}
                 if before:
-                    more |= {
-                        "parent_ids": (row_name(source, before),),
-                        "delay_s": _delay_s(before, row),
-                    }
+                    record["parent_ids"] = (_row_name(source, before),)
+                    record["delay_s"] = _delay_s(before, row)
                 latest[session_id] = row, turn + 1
-            yield as_request(source, row, arrival_s(row, origin), **more)
+            yield record
 
 
 def _delay_s(before: Values, row: Values) -> float | None:

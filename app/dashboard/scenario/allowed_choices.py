@@ -20,7 +20,7 @@ from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHE
 from servetwin.sim.catalogue.catalogue import find_model, shipped_hardware, shipped_models
 from servetwin.sim.catalogue.hub_names import find_name, hub_models
 from servetwin.sim.catalogue.links import known_machines
-from servetwin.sim.experiments.fleet import devices_of
+from servetwin.sim.experiments.scenario import devices_of
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
 from servetwin.sim.step_times.tables.kernel_library import backends_with_tables
 from servetwin.workloads.errors import PolicyError, did_you_mean

@@ -7,13 +7,14 @@ output throughput never exceeds F / (2 P), nor what the bandwidth allows.
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.kv_pages import kv_pages
+from servetwin.sim.records.columns import Table, rows_of
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.link_sensitivity import link_lines
@@ -27,10 +28,6 @@ from servetwin.sim.step_times.roofline.step_time import roofline_step_time
 from servetwin.sim.step_times.server_model import UnmeasuredServer
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError, ServetwinError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 MAX_SEQS = 256
 TOKEN_BUDGET = 2048
@@ -99,7 +96,8 @@ class RooflineServer(UnmeasuredServer):
 
     def check(self, run: Run, replica: int) -> None:
         """Raise ``BoundBroken`` where a step of the replica was faster than the devices can be."""
-        check_bounds(run.steps[run.steps["replica"] == replica], self.deployment)
+        steps = run.table("steps")
+        check_bounds(rows_of(steps, steps["replica"] == replica), self.deployment)
 
     def policy_config(self) -> PolicyConfig:
         """Return continuous batching on as much paged memory as the weights leave.
@@ -157,22 +155,22 @@ class BoundBroken(ServetwinError):
     """A simulated step was faster than its device can be."""
 
 
-def check_bounds(steps: "pd.DataFrame", deployment: Deployment) -> None:
+def check_bounds(steps: Table, deployment: Deployment) -> None:
     """Check every row of ``steps`` (``sim.core.recorder.STEP_COLUMNS``).
 
     Raises ``BoundBroken`` with the first step that is too fast.
     """
-    elapsed_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
-    rows = (steps["rows"] * steps["steps"]).to_numpy(float)
-    least_s = np.maximum(
-        rows * least_token_s(deployment), steps["steps"].to_numpy(float) * least_read_s(deployment)
+    start_s, end_s, each, count = (
+        np.asarray(steps[name], float) for name in ("start_s", "end_s", "rows", "steps")
     )
-    slack = _ROUNDING * np.maximum(1.0, steps["end_s"].to_numpy(float))
+    elapsed_s, rows = end_s - start_s, each * count
+    least_s = np.maximum(rows * least_token_s(deployment), count * least_read_s(deployment))
+    slack = _ROUNDING * np.maximum(1.0, end_s)
     broken = np.flatnonzero(elapsed_s < least_s - slack)
     if len(broken):
         first = int(broken[0])
         raise BoundBroken(
-            f"step row {steps.index[first]} at {steps['start_s'].iloc[first]:.6f} s took "
+            f"the step at {start_s[first]:.6f} s took "
             f"{elapsed_s[first] * 1e3:.6g} ms; {deployment.name} needs at least "
             f"{least_s[first] * 1e3:.6g} ms for its {rows[first]:.0f} tokens"
         )

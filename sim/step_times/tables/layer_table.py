@@ -22,6 +22,7 @@ prompt of all their rows, and are taken as a shorter one. Swapping takes no time
 from collections.abc import Sequence
 from functools import partial
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,9 +42,11 @@ from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES
 from servetwin.sim.step_times.step_time import UNIT_S, FloatArray, Remembered, to_units
 from servetwin.sim.step_times.tables.attention_grid import AXES
 from servetwin.sim.step_times.tables.interpolate import Curve, LevelArray
-from servetwin.sim.step_times.tables.layer_bundle import LayerTimes
 from servetwin.sim.step_times.tables.table import StepColumns, Table, TablePart, worst
 from servetwin.workloads.errors import ProfileError
+
+if TYPE_CHECKING:
+    from servetwin.sim.step_times.tables.layer_bundle import LayerTimes
 
 ONE_DEVICE = Layout()
 
@@ -59,7 +62,7 @@ class LayerTable(PiecewiseStepTime, Table):
 
     def __init__(
         self,
-        times: LayerTimes,
+        times: "LayerTimes",
         model: ModelShape,
         link: Link | None = None,
         factor: float = 1.0,
@@ -218,7 +221,7 @@ def as_one_chunk(chunks: Sequence[tuple[int, int]]) -> tuple[float, float]:
     return (float(rows), start) if start >= 0 else (sqrt(2 * pairs), 0.0)
 
 
-def _parts(times: LayerTimes) -> dict[str, TablePart]:
+def _parts(times: "LayerTimes") -> dict[str, TablePart]:
     parts = {
         "layer": TablePart(("rows",), times.layer),
         "once a step": TablePart(("rows",), times.once, minor=True),

@@ -24,10 +24,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.versions import version_numbers
+from servetwin.sim.records.columns import Columns
 from servetwin.sim.step_times.piecewise import Piece, PiecewiseStepTime
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Origin
@@ -95,7 +95,7 @@ class ServerOverheads:
         """Others' measurements for fitted terms; not stated for yours."""
         return "not stated" if self.source == GIVEN else "measured by others"
 
-    def seconds_of_rows(self, steps: pd.DataFrame) -> FloatArray:
+    def seconds_of_rows(self, steps: Columns) -> FloatArray:
         """Return the seconds that they add to all steps of each row of ``Run.steps``."""
         decodes, chunks = steps["decode_sequences"], steps["prefill_chunks"]
         each_s = self.step_s + self.sequence_s * (decodes + chunks)
@@ -237,9 +237,9 @@ class LoadedTable(PiecewiseStepTime, Table):
             units += prefill + chunk * counted + row * sum(rows for _, rows in chunks)
         return units
 
-    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+    def row_origins(self, steps: Columns) -> dict[Origin, FloatArray]:
         """Return the shares of the table and of the overheads, where these have another origin."""
-        lasted_s = (steps["end_s"] - steps["start_s"]).to_numpy(float)
+        lasted_s = steps["end_s"] - steps["start_s"]
         added_s = self.factor * self.overheads.seconds_of_rows(steps)
         share = np.clip(added_s / np.where(lasted_s > 0, lasted_s, np.inf), 0.0, 1.0)
         if self.overheads.origin == self.origin:

@@ -6,11 +6,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVLayout
+from servetwin.sim.records.columns import Columns
 from servetwin.sim.step_times.profile import ApiLatencyFit
 from servetwin.sim.step_times.provenance import Excess, Origin, Provenance, Source, excesses_of
 from servetwin.sim.step_times.server_model import UnmeasuredServer
@@ -77,9 +77,9 @@ class Table(ABC):
         """Return a model that takes ``factor`` times as long."""
         return ScaledStepTime(self, (factor, factor))
 
-    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+    def row_origins(self, steps: Columns) -> dict[Origin, FloatArray]:
         """Return the share of the time of each row of ``Run.steps``, by origin."""
-        return {self.origin: np.ones(len(steps))}
+        return {self.origin: np.ones(len(steps["steps"]))}
 
     @abstractmethod
     def levels(self, steps: StepColumns) -> LevelArray:
@@ -134,19 +134,19 @@ class TableSource(Source):
     profile: str
     table: Table
 
-    def row_shares(self, steps: pd.DataFrame) -> dict[Provenance, FloatArray]:
+    def row_shares(self, steps: Columns) -> dict[Provenance, FloatArray]:
         """Return the share of each kind in every row, all of it being of the kind of its middle."""
-        decodes, chunks = (steps[n].to_numpy(float) for n in ("decode_sequences", "prefill_chunks"))
+        decodes, chunks = (steps[n].astype(float) for n in ("decode_sequences", "prefill_chunks"))
         context = steps["decode_context_tokens"] + decodes * (steps["steps"] - 1) / 2
-        middles = StepColumns(decodes, context.to_numpy(float), chunks, *_chunks(steps, chunks))
+        middles = StepColumns(decodes, context, chunks, *_chunks(steps, chunks))
         levels = self.table.levels(middles)
         return {kind: (levels == place).astype(float) for place, kind in enumerate(LEVELS)}
 
-    def row_origins(self, steps: pd.DataFrame) -> dict[Origin, FloatArray]:
+    def row_origins(self, steps: Columns) -> dict[Origin, FloatArray]:
         """Return the share of the time of each row, by origin."""
         return self.table.row_origins(steps)
 
-    def excesses(self, steps: pd.DataFrame) -> list[Excess]:
+    def excesses(self, steps: Columns) -> list[Excess]:
         """Return the axes that some step goes beyond."""
         largest: dict[str, float] = {}
         for axes in self.table.ranges.values():
@@ -155,25 +155,25 @@ class TableSource(Source):
         return excesses_of(self.profile, _reached(steps), largest)
 
 
-def _chunks(steps: pd.DataFrame, chunks: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _chunks(steps: Columns, chunks: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (rows, start) of a chunk of each row, from the rows and pairs of all its chunks."""
     count = np.maximum(1.0, chunks)
-    rows = (steps["rows"] - steps["decode_sequences"]).to_numpy(float) / count
-    pairs = steps["prefill_pairs"].to_numpy(float) / count
+    rows = (steps["rows"] - steps["decode_sequences"]).astype(float) / count
+    pairs = steps["prefill_pairs"].astype(float) / count
     before = pairs / np.maximum(1.0, rows) - (rows + 1) / 2
     return rows, np.maximum(0.0, np.rint(before))
 
 
-def _reached(steps: pd.DataFrame) -> dict[str, float]:
+def _reached(steps: Columns) -> dict[str, float]:
     """Return the largest value along the axes of tables; context is the mean of a decode."""
-    chunks = steps["prefill_chunks"].to_numpy(float)
-    decodes = steps["decode_sequences"].to_numpy(float)
+    chunks = steps["prefill_chunks"].astype(float)
+    decodes = steps["decode_sequences"].astype(float)
     rows, starts = _chunks(steps, chunks)
-    context = steps["decode_context_tokens"].to_numpy(float) / np.maximum(1.0, decodes)
+    context = steps["decode_context_tokens"].astype(float) / np.maximum(1.0, decodes)
     values = {
-        "rows": steps["rows"].to_numpy(float),
+        "rows": steps["rows"].astype(float),
         "decodes": decodes,
-        "context": context + (steps["steps"].to_numpy(float) - 1),
+        "context": context + (steps["steps"].astype(float) - 1),
         "chunks": chunks,
         "chunk rows": rows * (chunks > 0),
         "chunk start": starts * (chunks > 0),

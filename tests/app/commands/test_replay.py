@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="pictures need plotly")
 from servetwin.app.scenario.options.common import RunChart
-from servetwin.sim.records.metrics import LATENCIES, STEADY_MEANINGS
+from servetwin.sim.records.metrics import LATENCIES, MEANINGS
 from tests.support.command import SERVER, refused, servetwin, with_server
 from tests.support.effort import FULL, only_in_ci
 from tests.support.paths import SAMPLE, TRACES
@@ -36,7 +36,7 @@ def test_json_has_the_promised_keys_and_every_request_finishes() -> None:
     assert {"wall_s", "requests_per_s", "steps"} <= set(summary["simulation"])
     assert summary["output_throughput_tokens_per_s"] > 0
     assert summary["prefix_hit_rate_tokens"] == summary["preemptions"] == 0
-    assert set(summary["steady"]) == {*STEADY_MEANINGS, *LATENCIES, "decode_tps", "request_tps"}
+    assert set(summary["steady"]) == {*MEANINGS["steady"], *LATENCIES, "decode_tps", "request_tps"}
     assert summary["steady"]["unsettled"] is None
 
 

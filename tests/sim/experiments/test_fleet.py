@@ -3,8 +3,8 @@
 import pytest
 
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.sim.experiments.fleet import devices, devices_of, times
-from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
+from servetwin.sim.experiments.fleet import times
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, devices, devices_of
 from servetwin.sim.step_times.profile import load_profile
 from tests.support.paths import KERNEL_PROFILES, SHEET_PROFILE
 

@@ -22,8 +22,9 @@ from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.explain.explain import PARTS, Explainer, Explanation, servers_of
+from servetwin.sim.records.columns import stamps_of
 from servetwin.sim.records.metrics import derive
-from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError, stamps_frame
+from servetwin.sim.records.run import HANDOVER_COLUMNS, PAUSE_COLUMNS, Run, RunError
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 from servetwin.workloads.request import Request
 from tests.support.checked import request
@@ -114,7 +115,7 @@ def test_a_handover_is_transfer_and_a_second_queue() -> None:
             "cached_tokens": 0, "preemptions": 0, "queue_s": 0.5, "replica": 1, "error": "",
         }
     )  # fmt: skip
-    handovers = stamps_frame([(0, 2.0, 3.25, 4.0)], HANDOVER_COLUMNS)
+    handovers = pd.DataFrame(stamps_of([(0, 2.0, 3.25, 4.0)], HANDOVER_COLUMNS))
     run = Run("simulation", derive(stamps), steps, {}, handovers=handovers)
     found = explained(run, "x")
     assert found.parts_s == parts(queue=0.5 + 0.75, prefill=1.5, transfer=1.25, decode=2)
@@ -266,8 +267,8 @@ def test_prefill_and_decode_pools_tell_all_that_an_explanation_needs() -> None:
     requests = random_requests(11, 60, 60)
     recorder = Recorder(ApiLatency(request_s=0.001))
     run = simulate_cluster(requests, pools, link=link, recorder=recorder)
-    run.pauses = stamps_frame(recorder.pauses, PAUSE_COLUMNS)
-    run.handovers = stamps_frame(recorder.handovers, HANDOVER_COLUMNS)
+    run.pauses = pd.DataFrame(stamps_of(recorder.pauses, PAUSE_COLUMNS))
+    run.handovers = pd.DataFrame(stamps_of(recorder.handovers, HANDOVER_COLUMNS))
     assert len(run.pauses)
     explainer = Explainer(run)
     for one in requests:

@@ -3,11 +3,14 @@
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from servetwin.sim.records.columns import columns_of, stamps_of
+from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import (
     HANDOVER_COLUMNS,
     PAUSE_COLUMNS,
@@ -16,7 +19,6 @@ from servetwin.sim.records.run import (
     RunError,
     load_run,
     save_files,
-    stamps_frame,
 )
 from tests.support.explained_runs import CONFIG, STORY, STORY_S, simulated
 from tests.support.request_frames import four_requests
@@ -28,6 +30,16 @@ def test_a_run_folder_reads_back_as_it_was(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(back.requests, run.requests)
     assert (back.kind, back.scenario, back.meta) == (run.kind, run.scenario, run.meta)
     assert back.summary() == run.summary()
+
+
+def test_a_table_of_columns_has_the_figures_of_the_frame_that_it_becomes() -> None:
+    frame, slo = four_requests().assign(warm_up=[True, False, False, False]), SLO(0.3, 1.0)
+    columns: Any = columns_of(frame)
+    run = Run("simulation", columns, pd.DataFrame(), {})
+    figures = run.summary(slo)
+    assert run.table("requests") is columns, "no figure needs a frame"
+    pd.testing.assert_frame_equal(run.requests, frame)
+    assert figures == run.summary(slo) == Run("simulation", frame, run.steps, {}).summary(slo)
 
 
 @pytest.mark.parametrize("missing", ["meta.json", "requests.parquet", "summary.json"])
@@ -67,7 +79,7 @@ def test_a_scenario_of_other_kinds_is_named(tmp_path: Path, scenario: str) -> No
 
 
 def test_stamps_that_had_not_happened_at_the_end_are_undefined() -> None:
-    found = stamps_frame([[3, 1.5], [0, 1.0, 2.0]], PAUSE_COLUMNS)
+    found = pd.DataFrame(stamps_of([[3, 1.5], [0, 1.0, 2.0]], PAUSE_COLUMNS))
     assert found["row"].tolist() == [3, 0]
     assert found["preempted_s"].tolist() == [1.5, 1.0]
     assert found["resumed_s"].isna().tolist() == [True, False]
@@ -90,8 +102,8 @@ def test_files_that_cannot_be_written_are_all_kept_elsewhere(
 
 
 def test_pauses_and_handovers_are_kept_where_there_are_any(tmp_path: Path) -> None:
-    pauses = stamps_frame([[3, 1.0, 2.0], [4, 5.0]], PAUSE_COLUMNS)
-    handovers = stamps_frame([(0, 2.0, 3.25, 4.0)], HANDOVER_COLUMNS)
+    pauses = pd.DataFrame(stamps_of([[3, 1.0, 2.0], [4, 5.0]], PAUSE_COLUMNS))
+    handovers = pd.DataFrame(stamps_of([(0, 2.0, 3.25, 4.0)], HANDOVER_COLUMNS))
     run = simulated(STORY, CONFIG, STORY_S)
     kept = replace(run, pauses=pauses, handovers=handovers)
     back = load_run(kept.save(tmp_path / "run"))

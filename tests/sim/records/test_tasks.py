@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from servetwin.policies.config import PolicyConfig
@@ -50,6 +51,19 @@ def test_a_task_takes_from_its_first_request_to_its_last_token() -> None:
     assert tasks["per_hour"] == pytest.approx(2 * 3600 / 14, rel=1e-6)
     by_turn = [(row["from_turn"], row["requests"]) for row in tasks["by_turn"]]
     assert by_turn == [(0, 5), (1, 1)]
+
+
+def test_figures_of_tasks_need_no_frame_and_are_those_of_one() -> None:
+    run = run_of(TASKS)
+    columns = run.table("requests")
+    figures = run.summary(SLO(task_s=14.5))
+    assert run.table("requests") is columns
+    columns["warm_up"] = np.array([name == "fast" for name in columns["request_id"]])
+    warm = run.summary()
+    assert warm["tasks"]["total"] == figures["tasks"]["total"] - 1, "its task is left out"
+    frame = run.requests
+    assert warm == run.summary()
+    assert figures == replace(run, requests=frame.drop(columns="warm_up")).summary(SLO(task_s=14.5))
 
 
 def test_a_limit_on_tasks_counts_for_all_their_requests() -> None:

@@ -8,13 +8,8 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
 from servetwin.sim.step_times.provenance import MEANINGS, Origin
 from servetwin.sim.step_times.server_model import PluginServer
-from servetwin.sim.step_times.tables import (
-    KernelTable,
-    LayerTable,
-    OperatorTable,
-    PhaseTable,
-    TableProfile,
-)
+from servetwin.sim.step_times.tables import KernelTable, LayerTable, TableProfile
+from servetwin.sim.step_times.tables.published_tables import OperatorTable, PhaseTable
 from servetwin.sim.techniques.registry import build_setup
 from tests.support.made_kernels import MadeKernels
 from tests.support.paths import DOCS, KERNEL_PROFILES, OF_KERNELS, SHEET_PROFILE

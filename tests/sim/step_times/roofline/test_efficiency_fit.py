@@ -8,8 +8,8 @@ import pytest
 
 from servetwin.sim.step_times.roofline.efficiency import Efficiency, fit_efficiency
 from servetwin.sim.step_times.step_time import FloatArray
-from servetwin.sim.step_times.tables import OperatorTable
 from servetwin.sim.step_times.tables.interpolate import HeldOutError, halves
+from servetwin.sim.step_times.tables.published_tables import OperatorTable
 from tests.support.measured_tables import LAYERS, OPERATORS, mlp_frame, operators
 
 PEAK_FLOPS_PER_S, BYTES_PER_S = 300e12, 1.5e12

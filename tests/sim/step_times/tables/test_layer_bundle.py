@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from servetwin.sim.catalogue.layout import Layout
-from servetwin.sim.step_times.tables import read_layer_bundle
+from servetwin.sim.step_times.tables.layer_bundle import read_layer_bundle
 from servetwin.workloads.errors import ProfileError
 from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle
 

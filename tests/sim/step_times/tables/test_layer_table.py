@@ -12,8 +12,8 @@ from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hardware import Link
 from servetwin.sim.catalogue.layout import Layout
-from servetwin.sim.step_times.tables import LayerTable, read_layer_bundle
-from servetwin.sim.step_times.tables.layer_bundle import LayerTimes
+from servetwin.sim.step_times.tables import LayerTable
+from servetwin.sim.step_times.tables.layer_bundle import LayerTimes, read_layer_bundle
 from servetwin.sim.step_times.tables.layer_table import as_one_chunk
 from servetwin.workloads.errors import ProfileError
 from tests.support.layer_bundles import attention_us, head_us, layer_us, once_us, write_bundle

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-import pandas as pd
+import numpy as np
 import pytest
 
 from servetwin.policies.batch import BatchShape
@@ -75,12 +75,11 @@ def test_the_time_of_the_overheads_has_its_own_origin(source: str, origin: str) 
     table = LoadedTable(KERNELS, replace(OVERHEADS, source=source))
     one = BatchShape(8, 8 * 513, 8, ((0, 400), (0, 200)))
     plain_s, loaded_s = KERNELS.seconds(one)[0], table.seconds(one)[0]
-    steps = pd.DataFrame(
-        {
-            "start_s": [0.0], "end_s": [2 * loaded_s], "steps": [2], "decode_sequences": [8],
-            "prefill_chunks": [2], "rows": [608],
-        }
-    )  # fmt: skip
+    row = {
+        "start_s": 0.0, "end_s": 2 * loaded_s, "steps": 2, "decode_sequences": 8,
+        "prefill_chunks": 2, "rows": 608,
+    }  # fmt: skip
+    steps = {name: np.array([value]) for name, value in row.items()}
     shares = table.row_origins(steps)
     assert set(shares) == {"kernel tables", origin}
     assert shares["kernel tables"] == pytest.approx([plain_s / loaded_s], abs=1e-9)

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.step_times.tables import PhaseTable
 from servetwin.sim.step_times.tables.interpolate import Surface
+from servetwin.sim.step_times.tables.published_tables import PhaseTable
 from servetwin.workloads.errors import ProfileError
 from tests.support.measured_tables import (
     Change,

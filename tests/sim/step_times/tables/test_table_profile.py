@@ -6,9 +6,9 @@ import pytest
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.step_times.tables import OperatorTable, Table, TableProfile
+from servetwin.sim.step_times.tables import Table, TableProfile
 from servetwin.sim.step_times.tables.interpolate import Curve, Surface
-from servetwin.sim.step_times.tables.published_tables import OperatorTimes
+from servetwin.sim.step_times.tables.published_tables import OperatorTable, OperatorTimes
 from servetwin.workloads.errors import ProfileError
 from servetwin.workloads.request import Request
 from tests.support.measured_tables import decode_shape

@@ -1,0 +1,35 @@
+"""Tables of a run as columns, arrays by name; a frame of pandas is made when one is read."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+AnyArray: TypeAlias = npt.NDArray[Any]
+Columns: TypeAlias = dict[str, AnyArray]
+"""All of one length."""
+Frame: TypeAlias = "pd.DataFrame"
+"""The type, for files that import pandas where they need it."""
+Table: TypeAlias = "Columns | pd.DataFrame"
+"""Both have ``in``, and ``[]`` for a column."""
+
+
+def columns_of(table: Table) -> Columns:
+    """Return the columns of a frame, or these columns."""
+    return table if isinstance(table, dict) else {str(n): table[n].to_numpy() for n in table}
+
+
+def rows_of(columns: Columns, rows: AnyArray | slice) -> Columns:
+    """Return some of the rows, by a mask, by their places or by a slice."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def stamps_of(rows: Iterable[Iterable[float]], names: tuple[str, ...]) -> Any:
+    """Return the columns of stamps by request row; what had not happened is undefined."""
+    padded = [(*row, *[np.nan] * (len(names) - len(row))) for row in map(tuple, rows)]
+    stamps = np.array(padded, float).reshape(-1, len(names)).T
+    return {n: s.astype(int if n == "row" else float) for n, s in zip(names, stamps, strict=True)}
