@@ -34,8 +34,8 @@ def _layer_buffers(
     if not fused:
         before = (width, width)  # the residual, and what the last layer adds to it
         attention = (*before, width, width, projected, rotated, mixed)  # their sum, its norm
-        down = (*before, width, width, width, inner, active, width, routed)
-        return (down,), attention
+        network = (*before, width, width, width, active, routed)
+        return ((*network, inner), (*network, width)), attention
     pairs = ((width, projected), (mixed, width), (width, inner), (inner, active), (active, width))
     return tuple((width, routed, *pair) for pair in pairs), (width, projected, mixed)
 

@@ -83,8 +83,8 @@ def test_fused_kernels_keep_an_input_and_an_output_beside_the_residual() -> None
     fused = StepBuffers(2.0).peak(LLAMA, step).allocated_bytes
     assert fused == 2048 * (4096 + 3 * 11_008) * 2
     eager = replace(StepBuffers(2.0), fused=False).peak(LLAMA, step).allocated_bytes
-    rows = 6 * 4096 + 3 * 11_008
-    assert eager == 2 * (2048 * rows + 2 * 128 * (2048 + 4096) + 2048 * 4096)
+    rows, copied = 10 * 4096, 4096 * 2 * 4096  # of attention, and its keys and values
+    assert eager == 2 * (2048 * rows + copied + 2 * 128 * (2048 + 4096) + 2048 * 4096)
 
 
 @given(
