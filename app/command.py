@@ -117,11 +117,14 @@ class Command(TyperCommand):
                 raise UsageError(f"{argument}: no value before {after}; write {right}", ctx)
 
     def _require_once(self, ctx: Any, args: list[str]) -> None:
-        """Raise ``UsageError`` for an option given again, of which the last alone would count."""
+        """Raise ``UsageError`` for an option of several parts, or of opposites, given again.
+
+        The last one alone would count; of a plain value, which a script may override, it does.
+        """
         values, _, order = self.make_parser(ctx).parse_args(args=[*args])
         for option, count in Counter(order).items():
-            if count > 1 and not option.multiple:
-                has_parts = "=" in str(values[option.name])
+            has_parts = "=" in str(values[option.name])
+            if count > 1 and not option.multiple and (has_parts or option.secondary_opts):
                 parts = ", its parts separated by commas" if has_parts else ""
                 raise UsageError(f"{option.opts[0]}: given {count} times; give it once{parts}", ctx)
 

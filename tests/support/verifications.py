@@ -12,6 +12,7 @@ from servetwin.app.verdict.verification import Level, Verification
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import Interval, interval, predict
+from servetwin.sim.records.metrics import common
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.workloads.reading import sample_trace
 from servetwin.workloads.transform import limit
@@ -36,7 +37,7 @@ def a_level(utilisation: float, off: float = 1.0, count: int = REQUESTS) -> Leve
     names = [request.request_id for request in trace]
     measured = [load_test(count, request_id=names), load_test(count, request_id=names)]
     summaries = [run.summary() for run in measured]
-    figures = {metric: interval(summaries, metric) for metric in METRICS}
+    figures = {metric: interval(summaries, metric) for metric in common(METRICS, summaries)}
     intervals = {
         name: Interval(off * one.value, off * one.low, off * one.high)
         for name, one in figures.items()
