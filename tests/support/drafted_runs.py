@@ -1,5 +1,6 @@
 """Simulations of decodes that verify drafts, every invariant checked at every step."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import chain, islice, repeat
 from typing import Any
@@ -114,3 +115,19 @@ class RoomForDrafts(CheckedScheduler):
                 held_tokens = max(held_tokens, entry.seq.held.blocks * self.memory.block_tokens)
                 assert entry.start + entry.tokens <= held_tokens
         return batch
+
+
+def story(run: Run) -> list[str]:
+    """One line per step: time, then ``id@start+tokens``."""
+    return [
+        f"{record.now_s:g} "
+        + " ".join(f"{name}@{start}+{tokens}" for name, start, tokens, _ in record.entries)
+        for record in run.records
+    ]
+
+
+def passes(run: Run) -> Counter[str]:
+    """How many passes each request took after those of its prompt."""
+    prompts = run.requests.set_index("request_id")["prompt_tokens"].to_dict()
+    entries = (entry for record in run.records for entry in record.entries)
+    return Counter(name for name, start, _, _ in entries if start >= prompts[name])

@@ -16,7 +16,7 @@ from servetwin.loadtest.endpoint import probe
 from servetwin.loadtest.report.load_notes import prompt_cache
 from servetwin.loadtest.run.client import LoadOptions, run_load_test
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import Refusal, Scheduler
+from servetwin.policies.protocols import Refusal
 from servetwin.policies.registry import MEMORIES
 from servetwin.policies.schedulers.continuous import ContinuousBatching
 from servetwin.policies.sequence import Sequence
@@ -31,10 +31,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.loadtest_server import Reply, ScriptedServer, stream_of
 
-CONTEXT = 4096
-"""Of the scripted server, and what the memory of the simulated one holds."""
-FAILING: dict[str, Any] = {"output_tokens": 7}
-"""Fits the context, and gets an error on both sides."""
+CONTEXT = 4096  # of the scripted server, and what the memory of the simulated one holds
+FAILING: dict[str, Any] = {"output_tokens": 7}  # fits the context, and gets an error
 IDLE_S = 0.02
 RULES = LaneRules(2, idle_s=IDLE_S, first_from=0.4, first_to=0.6, duration_s=0.7)
 Side = Callable[[Trace], Run]
@@ -49,15 +47,12 @@ class Moody(ContinuousBatching):
         return super().add(seq)
 
 
-def moody(config: PolicyConfig) -> Scheduler:
-    return Moody(MEMORIES.build(config.kv, config), config)
-
-
 def simulated(trace: Trace) -> Run:
     """A server of 5 ms steps whose memory is shorter than the context of its model."""
     policies = PolicyConfig(max_model_len=2 * CONTEXT, kv_tokens=CONTEXT, prefix_cache=True)
     pool = Pool(policies, LinearStepTime.of({"constant": 0.005}))
-    return simulate_cluster(trace, [pool], build=moody)
+    memory = MEMORIES.build(policies.kv, policies)
+    return simulate_cluster(trace, [pool], build=lambda config: Moody(memory, config))
 
 
 def live(trace: Trace, **options: Any) -> Run:

@@ -1,6 +1,5 @@
 """Decodes that verify drafts: exact stories, laws over random workloads, and what is refused."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.simulate import simulate
-from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance, Chain, Diffusion
 from servetwin.sim.step_times.step_time import NoiseSample, StepNoise
 from servetwin.workloads.errors import EngineError, PolicyError
@@ -26,26 +24,12 @@ from tests.support.drafted_runs import (
     ByShape,
     Scripted,
     drafted_run,
+    passes,
+    story,
     verifying,
 )
 from tests.support.effort import examples
 from tests.support.random_runs import policies, workloads
-
-
-def story(run: Run) -> list[str]:
-    """One line per step: time, then ``id@start+tokens``."""
-    return [
-        f"{record.now_s:g} "
-        + " ".join(f"{name}@{start}+{tokens}" for name, start, tokens, _ in record.entries)
-        for record in run.records
-    ]
-
-
-def passes(run: Run) -> Counter[str]:
-    """How many passes each request took after those of its prompt."""
-    prompts = run.requests.set_index("request_id")["prompt_tokens"].to_dict()
-    entries = (entry for record in run.records for entry in record.entries)
-    return Counter(name for name, start, _, _ in entries if start >= prompts[name])
 
 
 def test_a_request_advances_by_what_came_of_its_drafts() -> None:
