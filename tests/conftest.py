@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from pluggy import PluggyTeardownRaisedWarning
 
 # Tests run the sources, whatever is compiled; `make test-compiled` sets it empty.
 os.environ.setdefault("SERVETWIN_PURE", "1")
@@ -87,9 +88,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Write lone surrogates of odd inputs as escapes: a report with one ends the whole run."""
-    report = yield
+def pytest_runtest_makereport(
+    item: pytest.Item, call: "pytest.CallInfo[None]"
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let no report end the whole run: not by the lone surrogates of odd inputs, which are written
+    as escapes, nor by Python 3.11, which fails to parse source while another thread does.
+    """
+    try:
+        report = yield
+    except (SystemError, PluggyTeardownRaisedWarning) as error:
+        text, when = f"{error}, while this was reported: {call.excinfo!r}", call.when
+        assert when != "collect"
+        report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, when)
     report.sections = [(name, _encodable(text)) for name, text in report.sections]
     if report.failed and _encodable(written := str(report.longrepr)) != written:
         report.longrepr = _encodable(written)
