@@ -11,6 +11,7 @@ busy machine is not an error.
 import gc
 import os
 import shutil
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from tests.support.effort import FULL
 # Python 3.11 would trace every line of every example for the phase that explains a failure.
 PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
 BUSY = settings(deadline=None, phases=PHASES)
+MAIN_MODULE = sys.modules["__main__"]
 settings.register_profile("default", BUSY, max_examples=10, derandomize=True)
 settings.register_profile("ci", BUSY, max_examples=100, derandomize=True)
 settings.register_profile("quick", BUSY, max_examples=5, derandomize=True)
@@ -85,6 +87,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "dashboard" if "/dashboard/" in file else file
 
     return SharedDashboard(config, log)
+
+
+def pytest_runtest_setup() -> None:
+    """Undo what Streamlit's ``AppTest`` leaves: its page as the main module, which the processes
+    that other tests start would run.
+    """
+    sys.modules["__main__"] = MAIN_MODULE
 
 
 @pytest.hookimpl(wrapper=True)
