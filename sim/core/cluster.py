@@ -45,9 +45,8 @@ def simulate_cluster(
     requests: Iterable[Request], pools: Listed[Pool], router: RouterConfig = ROUND_ROBIN,
     decode_router: RouterConfig = ROUND_ROBIN, link: KVLink = NO_DELAY, *,
     recorder: Recorder | None = None, closed_loop: bool = True, fail_fast: bool = False,
-    macro: bool = True,
-    seed: int | Listed[int] = 0, on_arrival: Callable[[int], None] | None = None,
-    build: BuildScheduler = build_scheduler,
+    macro: bool = True, seed: int | Listed[int] = 0,
+    on_arrival: Callable[[int], None] | None = None, build: BuildScheduler = build_scheduler,
 ) -> Run:  # fmt: skip
     """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
@@ -90,7 +89,11 @@ def simulate_cluster(
             run_ahead.finish()
         recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    finished = finished_run(recorder, run_to_end(run))
+    return _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
+
+
+def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run:
+    """Add the tasks of requests that follow others, and the figures of lanes."""
     if source is not None:
         columns = finished.table("requests")
         columns.update(task_columns(columns, recorder.requests, source))

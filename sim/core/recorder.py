@@ -162,7 +162,6 @@ class Recorder:
 
         Where requests reason, also ``REASONING_COLUMNS`` (``sim.records.metrics``).
         """
-
         requests, errors = self.requests, self.errors
         rows = len(requests)
         stamps_s = np.array([request.arrival_s for request in requests])

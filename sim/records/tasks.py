@@ -29,7 +29,6 @@ def task_columns(
     and have no columns. ``requests`` are in the order of sending; with ``cached_answers`` later
     prompts find the answers that they repeat in the cache.
     """
-
     if any((request.tenant or "").startswith(_USER) for request in requests):
         return {}
     names = [*table["request_id"]]

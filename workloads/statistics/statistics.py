@@ -23,15 +23,19 @@ from servetwin.workloads.trace import Trace
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Numbered = tuple[list[IntArray], IntArray]
+"""The blocks of each prompt as numbers from 0, and how often each number occurs."""
 
 
-def lru_hits(requests: Sequence[Request], shares: Sequence[float]) -> list[tuple[float, float]]:
+def lru_hits(
+    requests: Sequence[Request], shares: Sequence[float], numbered: Numbered | None = None
+) -> list[tuple[float, float]]:
     """Return (block, token) hit rates of an LRU cache per capacity, a share of the distinct blocks.
 
     A request looks up its leading run of cached blocks, then all its blocks become the most recent,
-    its head more so than its tail.
+    its head more so than its tail. ``numbered`` are the blocks of ``requests``, where known.
     """
-    prompts, counts = _numbered(requests)
+    prompts, counts = numbered or _numbered(requests)
     blocks, tokens = len(counts), sum(request.prompt_tokens for request in requests)
     caches = [_RecentBlocks(int(share * blocks)) for share in shares]
     last_user = np.full(blocks, -1)
@@ -84,7 +88,7 @@ class _RecentBlocks:
         return hits
 
 
-def _numbered(requests: Iterable[Request]) -> tuple[list[IntArray], IntArray]:
+def _numbered(requests: Iterable[Request]) -> Numbered:
     """Return the ids of each prompt as numbers from 0, and how often each number occurs."""
     numbers: dict[int, int] = {}
     prompts = [
@@ -120,11 +124,13 @@ def reblocked(requests: Sequence[Request], factor: int) -> list[Request]:
     return [_reblocked(request, factor) for request in requests]
 
 
-def reuse_shares(requests: Sequence[Request]) -> tuple[float, float | None]:
+def reuse_shares(
+    requests: Sequence[Request], numbered: Numbered | None = None
+) -> tuple[float, float | None]:
     """Return the share of distinct blocks that occur twice or more, and the share of reuse by the
-    top 1 %.
+    top 1 %. ``numbered`` are the blocks of ``requests``, where known.
     """
-    _, counts = _numbered(requests)
+    _, counts = numbered or _numbered(requests)
     reuses = np.sort(counts - 1)[::-1]
     top = reuses[: max(1, len(reuses) // 100)]
     total = int(reuses.sum())
@@ -297,8 +303,9 @@ def _prefix_figures(requests: Sequence[Request]) -> dict[str, Any] | None:
     ideal = prefix_statistics(requests)
     if ideal is None:
         return None
-    reused, top_reuse = reuse_shares(requests)
-    caches = zip(LRU_SHARES, lru_hits(requests, LRU_SHARES), strict=True)
+    numbered = _numbered(requests)
+    reused, top_reuse = reuse_shares(requests, numbered)
+    caches = zip(LRU_SHARES, lru_hits(requests, LRU_SHARES, numbered), strict=True)
     return {
         **ideal,
         "coarser": {f"{factor}x": _ideal_hits(reblocked(requests, factor)) for factor in COARSER},
