@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import ceil, inf
 
 import pandas as pd
@@ -108,7 +109,7 @@ def plan(
     prices = parse_prices(options.price or "", "--price").over_listed()
     query = _Query(question, ServerCommand.of(options.server, model), prices, options)
     rows: list[PlannedDeployment] = []
-    for _, row in options.map(plan_gpu, query, names, lambda place: names[place]):
+    for _, row in options.map(partial(plan_gpu, query), names, lambda place: names[place]):
         rows.append(row)
         on_gpu(len(rows))
     rows.sort(key=rank)

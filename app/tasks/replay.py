@@ -3,10 +3,9 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from operator import call, itemgetter
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -46,7 +45,7 @@ from servetwin.sim.experiments.predict import (
     Redraw,
     interval,
     is_outside,
-    replication_summary,
+    replication,
     run_once,
 )
 from servetwin.sim.experiments.scenario import Scenario, devices
@@ -216,12 +215,15 @@ class Replay:
         redraw = self.redraw(scenario)
         if replications < 2 or (scenario.is_repeatable() and not redraw):
             return {}  # a single draw is no interval
-        one = partial(
-            replication_summary, trace, scenario,
-            seed=self.seed, extrapolate=is_outside(run), redraw=redraw,
-        )  # fmt: skip
+        outside = is_outside(run)
+
+        def one(number: int) -> dict[str, Any]:
+            return replication(
+                trace, scenario, number, seed=self.seed, extrapolate=outside, redraw=redraw
+            ).summary()
+
         cores = os.cpu_count() or 1 if begin_as_copies() else 1
-        found = map_on_processes(call, one, range(replications), cores)
+        found = map_on_processes(one, range(replications), cores)
         summaries = [summary for _, summary in sorted(found, key=itemgetter(0))]
         intervals = {metric: interval(summaries, metric) for metric in common(_METRICS, summaries)}
         return {

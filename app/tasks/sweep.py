@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 
 import typer
 
@@ -86,9 +87,8 @@ def _simulate(
     print_notes(notes)
     with progress("sweep, points", total=len(ready)) as advance:
         scenarios = [scenario for _, scenario in ready]
-        simulated = grid.map(
-            sweep.simulate_point, conditions, scenarios, lambda n: named(ready[n][0])
-        )
+        simulate = partial(sweep.simulate_point, conditions)
+        simulated = grid.map(simulate, scenarios, lambda n: named(ready[n][0]))
         for done, (number, row) in enumerate(simulated, 1):
             rows.add(ready[number][0], row)
             advance(done)

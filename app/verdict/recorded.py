@@ -12,7 +12,7 @@ from servetwin.app.verdict.measured_facts import measured_facts
 from servetwin.app.verdict.verification import VERDICT
 from servetwin.app.verdict.why.explanation import WHY, Explanation, explain_error
 from servetwin.loadtest.recorded.recorded_run import RecordedRun
-from servetwin.sim.experiments.predict import Interval, interval, run_once, summaries_over_seeds
+from servetwin.sim.experiments.predict import Interval, interval, is_outside, replication, run_once
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import LATENCIES, common, figure
 from servetwin.sim.records.run import Files, Run, save_files, within
@@ -112,10 +112,11 @@ def verify_recorded(
         replications = max(FEWEST_REPLICATIONS, min(MOST_REPLICATIONS, int(affordable)))
     if scenario.is_repeatable():
         replications = 1
-    draws = summaries_over_seeds(
-        recorded.trace, scenario, run, seed=seed, replications=replications
-    )
-    summaries = list(draws)
+    outside = is_outside(run)
+    summaries = [
+        replication(recorded.trace, scenario, number, seed=seed, extrapolate=outside).summary()
+        for number in range(replications)
+    ]
     summary = run.summary()
     intervals = {
         metric: _around(value, spread)

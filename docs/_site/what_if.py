@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -75,7 +75,8 @@ def _simulated() -> dict[str, Any]:
     names = ("models", "gpus", "lengths", "servers")
     places = list(product(*(range(len(grid[name])) for name in names)))
     curves: dict[str, Any] = {}
-    for place, curve in map_on_processes(simulate_curve, grid, places, os.cpu_count() or 1):
+    simulate = partial(simulate_curve, grid)
+    for place, curve in map_on_processes(simulate, places, os.cpu_count() or 1):
         curves["-".join(map(str, places[place]))] = curve
     prices = {gpu["id"]: LISTED["per_hour"][gpu["id"]] for gpu in grid["gpus"]}
     counts = [request_count(grid, rate) for rate in grid["rates"]]

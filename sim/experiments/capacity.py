@@ -11,6 +11,7 @@ limits for normal populations", 1969).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 from math import ceil, exp, inf, log, sqrt
 from statistics import NormalDist, fmean, linear_regression
@@ -19,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.experiments.parallel_map import Call, Result, Shared, map_on_processes
+from servetwin.sim.experiments.parallel_map import Result, map_on_processes
 from servetwin.sim.experiments.predict import (
     Interval,
     is_outside,
+    replication_seed,
     run_once,
     runs_over_seeds,
     workload_seed,
@@ -139,11 +141,11 @@ class Replications:
     processes: int = 1
     on_replication: Callable[[int], None] = lambda done: None
 
-    def map(self, function: Call[Shared, int, Result], shared: Shared) -> list[Result]:
-        """Return ``function(shared, number)`` of every replication, from number 1 on."""
+    def map(self, function: Callable[[int], Result]) -> list[Result]:
+        """Return ``function(number)`` of every replication, from number 1 on."""
         results: dict[int, Result] = {}
         for place, result in map_on_processes(
-            function, shared, range(1, self.count + 1), self.processes, _replication
+            function, range(1, self.count + 1), self.processes, _replication
         ):
             results[place] = result
             self.on_replication(len(results))
@@ -184,8 +186,8 @@ def find_capacity(
     if bracket.holds_per_s:
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
         slope = slope_near({one.rate_per_s: one.excess for one in by_rate}, bracket.holds_per_s)
-        job = _DrawnSearch(draws, scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
-        pairs = replications.map(_draw_capacity, job)
+        around = (scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
+        pairs = replications.map(partial(_draw_capacity, draws, *around))
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in pairs])
     rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in pairs])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
@@ -265,7 +267,7 @@ class Draws:
 
     def workload_seed(self, number: int) -> int:
         """Return the seed of the traffic of a replication."""
-        return workload_seed(self._sequence(number))
+        return workload_seed(replication_seed(self.seed, number))
 
     def trace(self, number: int) -> Trace:
         """Return the traffic of a replication."""
@@ -273,43 +275,33 @@ class Draws:
 
     def run(self, number: int, trace: Trace, scenario: Scenario) -> Run:
         """Run a scenario on the engine of a replication."""
-        child = self._sequence(number)
+        child = replication_seed(self.seed, number)
         return replicate(trace, scenario, child, draw=True, extrapolate=self.extrapolate)
 
-    def _sequence(self, number: int) -> np.random.SeedSequence:
-        """Return a new seed sequence for each run of a replication: spawning changes it."""
-        return np.random.SeedSequence(self.seed).spawn(number + 1)[number]
 
-
-@dataclass(frozen=True, slots=True)
-class _DrawnSearch:
-    """The search that every replication repeats, from the results on the fitted coefficients."""
-
-    draws: Draws
-    scenario: Scenario
-    target: SLOTarget
-    guess_per_s: float
-    slope: float
-    ceiling_per_s: float
-
-
-def _draw_capacity(job: _DrawnSearch, number: int) -> tuple[float, float]:
+def _draw_capacity(
+    draws: Draws,
+    scenario: Scenario,
+    target: SLOTarget,
+    guess_per_s: float,
+    slope: float,
+    ceiling_per_s: float,
+    number: int,
+) -> tuple[float, float]:
     """Return the capacity and the saturation rate of one replication.
 
+    ``guess_per_s``, ``slope`` and ``ceiling_per_s`` are the results on the fitted coefficients.
     Where nothing of the engine is drawn, its saturation rate is known.
     """
-    draws, ceiling_per_s = job.draws, job.ceiling_per_s
     seed, trace = draws.workload_seed(number), draws.trace(number)
-    if not job.scenario.is_repeatable():
-        at_once = draws.run(number, all_at_once(trace), admitting_all(job.scenario))
+    if not scenario.is_repeatable():
+        at_once = draws.run(number, all_at_once(trace), admitting_all(scenario))
         ceiling_per_s = completions_per_s(at_once, trace.source)
 
     def excess(rate_per_s: float) -> float:
-        scaled = at_rate(trace, rate_per_s, seed)
-        return job.target.excess(draws.run(number, scaled, job.scenario))
+        return target.excess(draws.run(number, at_rate(trace, rate_per_s, seed), scenario))
 
-    rate_per_s = crossing_rate(excess, job.guess_per_s, job.slope, ceiling_per_s)
-    return rate_per_s, ceiling_per_s
+    return crossing_rate(excess, guess_per_s, slope, ceiling_per_s), ceiling_per_s
 
 
 def all_at_once(trace: Trace) -> Trace:

@@ -154,7 +154,7 @@ def how_many(
     Raises ``TraceError`` for a trace that is too short to tell.
     """
     first = search(counted, question)
-    draws = replications.map(search_drawn, DrawnSearch(counted, question, first))
+    draws = replications.map(partial(search_drawn, counted, question, first))
     return HowMany(first, tuple(draws))
 
 
@@ -172,18 +172,10 @@ def search(counted: ScaledScenario, question: CountQuestion, guess: int = 1) -> 
     return tries.so_far(first.turning)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnSearch:
-    """The inputs that all replications share."""
-
-    counted: ScaledScenario
-    question: CountQuestion
-    first: CountSearch
-
-
-def search_drawn(job: DrawnSearch, number: int) -> CountSearch:
+def search_drawn(
+    counted: ScaledScenario, question: CountQuestion, first: CountSearch, number: int
+) -> CountSearch:
     """Search in replication ``number``, from 1 on: with traffic and an engine of its own."""
-    counted, question, first = job.counted, job.question, job.first
     draws = Draws(Resampling(counted.trace), question.seed, first.is_outside)
     replication = replace(counted, trace=draws.trace(number))
     tries = _Tries(replication, question, partial(draws.run, number))

@@ -55,10 +55,8 @@ def numbered(place: int) -> str:
     return f"item {place + 1}"
 
 
-Shared = TypeVar("Shared")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Call = Callable[[Shared, Item], Result]
 
 LEAST_ADDRESSES = 1 << 30
 """Bytes of address space below which a process has no room for the threads of others."""
@@ -70,33 +68,32 @@ _NO_GUARD = (
     "'if __name__ == \"__main__\":' around its calls"
 )
 _here: list[Any] = []
-"""In a worker process: the function and its first argument."""
+"""In a worker process: the function."""
 
 
 def map_on_processes(
-    function: Call[Shared, Item, Result],
-    shared: Shared,
+    function: Callable[[Item], Result],
     items: Sequence[Item],
     processes: int,
     called: Called = numbered,
 ) -> Iterator[tuple[int, Result]]:
-    """Yield (index, ``function(shared, item)``) for every item, in the order of completion.
+    """Yield (index, ``function(item)``) for every item, in the order of completion.
 
-    ``shared`` is sent once to every process. With one process, or little address space
-    (``ulimit -v``), this one does the work. If the caller stops iterating, the remaining items are
-    not started. Raises ``LostItems`` after the last result, with what items are ``called``, if the
+    ``function`` is sent once to every process, with what is bound to it. With one process, or
+    little address space (``ulimit -v``), this one does the work. If the caller stops iterating, the
+    remaining items are not started. Raises ``LostItems`` after the last result, with what items are ``called``, if the
     processes of some were killed in every try.
     """
     workers = min(processes, len(items))
     if workers <= 1 or most_addresses() < LEAST_ADDRESSES:
-        yield from ((place, function(shared, item)) for place, item in enumerate(items))
+        yield from ((place, function(item)) for place, item in enumerate(items))
         return
     waiting, deaths, lost = dict(enumerate(items)), Counter[int](), list[int]()
     while waiting:
         together = {place: waiting[place] for place in waiting if deaths[place] < TRIES - 1}
         group = together or dict(islice(waiting.items(), 1))
         under_way: dict[Future[Any], int] = {}
-        for place, result in _computed(function, shared, group, workers, under_way):
+        for place, result in _computed(function, group, workers, under_way):
             del waiting[place]
             yield place, result
         deaths.update(under_way.values())
@@ -107,8 +104,7 @@ def map_on_processes(
 
 
 def _computed(
-    function: Call[Any, Any, Any],
-    shared: Any,
+    function: Callable[[Any], Any],
     items: Mapping[int, Any],
     workers: int,
     under_way: "dict[Future[Any], int]",
@@ -122,7 +118,7 @@ def _computed(
     rest = iter(items.items())
     workers = min(workers, len(items))
     has_begun = context.RawValue("b", 0)
-    pool = ProcessPoolExecutor(workers, context, _begin, (function, shared, has_begun))
+    pool = ProcessPoolExecutor(workers, context, _begin, (function, has_begun))
     try:
         while True:
             # What is under way says so as well; and Python warns of a fork beside any thread.
@@ -169,16 +165,16 @@ def _await(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-def _begin(function: Callable[[Any, Any], Any], shared: Any, has_begun: Any) -> None:
+def _begin(function: Callable[[Any], Any], has_begun: Any) -> None:
     has_begun.value = 1
     gc.freeze()  # what a copy has from its parent is not searched for garbage, and so stays shared
     end_with_parent()
-    _here[:] = [function, shared]
+    _here[:] = [function]
 
 
 def _call(item: Any) -> Any:
-    function, shared = _here
+    (function,) = _here
     try:
-        return function(shared, item)
+        return function(item)
     except (MemoryError, SystemError):  # the second is a first that some C has lost
         os._exit(1)  # while there is memory for that: it counts as a process that is killed

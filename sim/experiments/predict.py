@@ -10,7 +10,7 @@ each replication: the interval then includes its randomness.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.columns import Frame
-from servetwin.sim.records.metrics import LATENCIES, SLO, VISIBLE, figure
+from servetwin.sim.records.metrics import LATENCIES, VISIBLE, figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.provenance import Source, Sourced, run_provenance
 from servetwin.sim.step_times.server_model import ServerModel
@@ -88,7 +88,7 @@ def run_once(
     on_arrival: Callable[[int], None] | None = None,
 ) -> Run:
     """Simulate a scenario once, with the fitted coefficients and noise."""
-    first = np.random.SeedSequence(seed).spawn(1)[0]
+    first = replication_seed(seed, 0)
     recorder = Recorder(scenario.profile.api.model(), keep_usage=keep_usage)
     run = replicate(trace, scenario, first, macro=macro, on_arrival=on_arrival, recorder=recorder)
     return _with_provenance(run, scenario)
@@ -106,9 +106,10 @@ def predict(
     scenario = Scenario(config, profile)
     run = run_once(trace, scenario, seed=seed)
     summaries, frames = [], [run.requests]
-    for replication in _draws(trace, scenario, seed, replications, is_outside(run)):
-        summaries.append(replication.summary())
-        frames.append(replication.requests.filter(items=_MEANS))
+    for number in range(replications):
+        drawn = replication(trace, scenario, number, seed=seed, extrapolate=is_outside(run))
+        summaries.append(drawn.summary())
+        frames.append(drawn.requests.filter(items=_MEANS))
     return Prediction(run, summaries, mean_requests(frames))
 
 
@@ -124,42 +125,26 @@ def mean_requests(frames: Sequence[Frame]) -> Frame:
     return rows.groupby("request_id", sort=False).mean().reset_index()
 
 
-def summaries_over_seeds(
-    trace: Trace,
-    scenario: Scenario,
-    run: Run,
-    *,
-    seed: int = 0,
-    replications: int = REPLICATIONS,
-    slo: SLO | None = None,
-    redraw: Redraw | None = None,
-) -> Iterator[dict[str, Any]]:
-    """Yield the summaries of replications over drawn coefficients and noise.
-
-    ``run`` is ``run_once`` of the same: it says whether step times were extrapolated. ``redraw``
-    draws a workload for each replication; None keeps the trace. Replication ``r`` of a seed gives
-    ``redraw`` the same number whatever the scenario.
-    """
-    draws = _draws(trace, scenario, seed, replications, is_outside(run), redraw)
-    return (replication.summary(slo) for replication in draws)
-
-
-def replication_summary(
+def replication(
     trace: Trace,
     scenario: Scenario,
     number: int,
     *,
     seed: int,
     extrapolate: bool,
-    slo: SLO | None = None,
     redraw: Redraw | None = None,
-) -> dict[str, Any]:
-    """Return the summary that ``summaries_over_seeds`` yields at the place ``number``.
+) -> Run:
+    """Simulate replication ``number``, from 0 on: drawn coefficients and noise.
 
-    ``extrapolate`` says whether its ``run`` was outside of what was measured (``is_outside``).
+    ``extrapolate`` says whether ``run_once`` of the same was outside of what was measured
+    (``is_outside``). ``redraw`` draws a workload; None keeps the trace. It gets the same number
+    whatever the scenario.
     """
-    draws = _draws(trace, scenario, seed, number + 1, extrapolate, redraw, first=number)
-    return next(draws).summary(slo)
+    child = replication_seed(seed, number + 1)
+    extrapolate = extrapolate and not scenario.is_certain()
+    if redraw:
+        trace, scenario = redraw(workload_seed(child))
+    return replicate(trace, scenario, child, draw=True, extrapolate=extrapolate)
 
 
 def interval(summaries: Iterable[Mapping[str, Any]], metric: str) -> Interval | None:
@@ -194,24 +179,19 @@ def runs_over_seeds(
     """Return runs over drawn coefficients and noise, which are the same for every policy."""
     may_leave = not all(type(source) is Source for source in sources(scenario))
     extrapolate = may_leave and is_outside(run_once(trace, scenario, seed=seed))
-    draws = _draws(trace, scenario, seed, replications, extrapolate)
+    draws = (
+        replication(trace, scenario, number, seed=seed, extrapolate=extrapolate)
+        for number in range(replications)
+    )
     return [_with_provenance(run, scenario) for run in draws]
 
 
-def _draws(
-    trace: Trace,
-    scenario: Scenario,
-    seed: int,
-    replications: int,
-    extrapolate: bool,
-    redraw: Redraw | None = None,
-    first: int = 0,
-) -> Iterator[Run]:
-    extrapolate = extrapolate and not scenario.is_certain()
-    for child in np.random.SeedSequence(seed).spawn(replications + 1)[1 + first :]:
-        if redraw:
-            trace, scenario = redraw(workload_seed(child))
-        yield replicate(trace, scenario, child, draw=True, extrapolate=extrapolate)
+def replication_seed(seed: int, number: int) -> np.random.SeedSequence:
+    """Return a new seed sequence of a replication from 1 on, or of the fitted coefficients: 0.
+
+    It is the child of this number that ``SeedSequence.spawn`` gives.
+    """
+    return np.random.SeedSequence(seed, spawn_key=(number,))
 
 
 def workload_seed(child: np.random.SeedSequence) -> int:

@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
@@ -17,12 +17,10 @@ from typing import Any
 import servetwin
 from servetwin.sim.experiments.parallel_map import (
     TRIES,
-    Call,
     Called,
     Item,
     LostItems,
     Result,
-    Shared,
     numbered,
 )
 from servetwin.workloads.errors import ServetwinError
@@ -115,8 +113,7 @@ def _require_answer(option: str, address: str) -> None:
 
 
 def map_on_ray(
-    function: Call[Shared, Item, Result],
-    shared: Shared,
+    function: Callable[[Item], Result],
     items: Sequence[Item],
     address: str | None = None,
     called: Called = numbered,
@@ -126,8 +123,8 @@ def map_on_ray(
     Raises ``ServetwinError`` if Ray is not installed, the address does not answer, or Ray fails.
     """
     with ray_cluster("--ray", address) as ray:
-        remote = ray.remote(function).options(max_retries=TRIES - 1)
-        common, lost = ray.put(shared), list[int]()
+        remote = ray.remote(_call).options(max_retries=TRIES - 1)
+        common, lost = ray.put(function), list[int]()
         places = {remote.remote(common, item): place for place, item in enumerate(items)}
         waiting = list(places)
         while waiting:
@@ -138,6 +135,10 @@ def map_on_ray(
                 lost.append(places[ready])
     if lost:
         raise LostItems(lost, called)
+
+
+def _call(function: Callable[[Item], Result], item: Item) -> Result:
+    return function(item)
 
 
 def _result(ray: Any, task: Any) -> Any:

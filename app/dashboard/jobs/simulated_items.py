@@ -10,7 +10,7 @@ import pandas as pd
 
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.sim.experiments import sweep
-from servetwin.sim.experiments.predict import replication_summary
+from servetwin.sim.experiments.predict import replication
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.sweep import FIGURE_MEANINGS, PROBLEM, Row
 from servetwin.workloads.errors import ServetwinError
@@ -71,10 +71,10 @@ def simulate_replication(one: Replication) -> Summary:
     numbers), so that common variation cancels in a difference."""
     file = one.file
     trace, scenario = built(file, one.given)
-    return replication_summary(
+    return replication(
         trace, scenario, one.number, seed=file.seed, extrapolate=one.extrapolate,
-        slo=file.slo.slo(), redraw=file.redraw if file.workload.is_generated else None,
-    )  # fmt: skip
+        redraw=file.redraw if file.workload.is_generated else None,
+    ).summary(file.slo.slo())  # fmt: skip
 
 
 def built(file: ScenarioFile, given: bytes | None) -> tuple[Trace, Scenario]:

@@ -11,7 +11,6 @@ from servetwin.sim.experiments.fleet import Replicas, ScaledScenario, Users
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
-    DrawnSearch,
     search,
     search_drawn,
 )
@@ -77,4 +76,4 @@ def _found(one: Search) -> CountSearch | Capacity:
     question = CountQuestion(query.target, MOST[query.what], seed)
     if one.first is None:
         return search(counted, question)
-    return search_drawn(DrawnSearch(counted, question, one.first), one.number)
+    return search_drawn(counted, question, one.first, one.number)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,10 +14,9 @@ from servetwin.app.scenario.options.groups import given, require_absent
 
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
-    from servetwin.sim.experiments.parallel_map import Call, Called
+    from servetwin.sim.experiments.parallel_map import Called
     from servetwin.sim.records.run_claim import RunClaim
 
-_Shared = TypeVar("_Shared")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
@@ -90,8 +89,7 @@ class ParallelOptions:
 
     def map(
         self,
-        function: "Call[_Shared, _Item, _Result]",
-        shared: _Shared,
+        function: Callable[[_Item], _Result],
         items: Sequence[_Item],
         called: "Called",
     ) -> Iterator[tuple[int, _Result]]:
@@ -100,9 +98,9 @@ class ParallelOptions:
         from servetwin.sim.experiments.ray_cluster import map_on_ray
 
         if self.ray is not None:
-            return map_on_ray(function, shared, items, self.ray or None, called)
+            return map_on_ray(function, items, self.ray or None, called)
         workers = self.processes or os.cpu_count() or 1
-        return map_on_processes(function, shared, items, workers, called)
+        return map_on_processes(function, items, workers, called)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """A prediction judged by a recorded run: how often it is drawn, and the interval that has."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +77,17 @@ def test_there_are_as_many_replications_as_four_seconds_allow(
         run.extra["simulation"]["wall_s"] = wall_s
         return run
 
-    def summaries(*_: Any, replications: int, **__: Any) -> Iterator[dict[str, Any]]:
-        asked.append(replications)
-        return iter(())
+    def drawn(*arguments: Any, **settings: Any) -> Any:
+        asked.append(arguments[2])
+        return run_once(*arguments[:2])
 
     monkeypatch.setattr(recorded, "run_once", timed)
-    monkeypatch.setattr(recorded, "summaries_over_seeds", summaries)
+    monkeypatch.setattr(recorded, "replication", drawn)
     verify_recorded(recorded_run(), SCENARIO)
-    assert asked == [replications]
+    assert asked == [*range(replications)]
+    asked.clear()
     verify_recorded(recorded_run(), SCENARIO, replications=7)
-    assert asked[1:] == [7]
+    assert asked == [*range(7)]
 
 
 def test_a_server_without_chance_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:

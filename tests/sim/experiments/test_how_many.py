@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import exp, factorial, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from servetwin.sim.experiments.fleet import Replicas, Users, times
 from servetwin.sim.experiments.how_many import (
     CountQuestion,
     CountSearch,
-    DrawnSearch,
     HowMany,
     TriedCount,
     how_many,
@@ -205,7 +204,13 @@ def test_a_trace_without_times_wants_a_rate() -> None:
     assert search(Users(trace, served()), CountQuestion(target, most=4)).count == 4
 
 
-def sampled(ttft_s: float = 0.5, attainment: float = 0.9) -> DrawnSearch:
+class Sampled(NamedTuple):
+    counted: Replicas
+    question: CountQuestion
+    first: CountSearch
+
+
+def sampled(ttft_s: float = 0.5, attainment: float = 0.9) -> Sampled:
     profile = load_profile("base-cpu")
     trace = Trace(sample_trace().requests[:120], "sample")
     fast = Trace(
@@ -216,7 +221,7 @@ def sampled(ttft_s: float = 0.5, attainment: float = 0.9) -> DrawnSearch:
     )
     replicas = Replicas(fast, Scenario(profile.policy_config(), profile))
     question = CountQuestion(SLOTarget(SLO(ttft_s=ttft_s), attainment))
-    return DrawnSearch(replicas, question, search(replicas, question))
+    return Sampled(replicas, question, search(replicas, question))
 
 
 def test_more_replicas_are_never_worse_beyond_the_noise_nor_a_looser_limit_dearer() -> None:
@@ -236,12 +241,9 @@ def test_more_replicas_are_never_worse_beyond_the_noise_nor_a_looser_limit_deare
 def test_replications_are_common_random_numbers() -> None:
     """A count has the same figures in a replication wherever its search set out, on any process."""
     job = sampled()
-    from_elsewhere = DrawnSearch(
-        job.counted,
-        job.question,
-        CountSearch(job.first.tried, TurningPoint(None, 1), True, job.first.is_outside),
-    )
-    one, other = search_drawn(job, 3), search_drawn(from_elsewhere, 3)
+    elsewhere = CountSearch(job.first.tried, TurningPoint(None, 1), True, job.first.is_outside)
+    one = search_drawn(job.counted, job.question, job.first, 3)
+    other = search_drawn(job.counted, job.question, elsewhere, 3)
     for tried in one.tried:
         assert other.at(tried.count) in (tried, None)
     assert one.count == other.count

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,18 @@ def mapped(request: pytest.FixtureRequest) -> Mapped:
     if request.param == "processes":
         return on_processes
     address = request.getfixturevalue("ray_address")
-    return lambda function, shared, **more: map_on_ray(function, shared, ITEMS, address, **more)
+    return lambda function, shared, **more: map_on_ray(
+        partial(function, shared), ITEMS, address, **more
+    )
 
 
 def on_processes(function: Any, shared: Any, **more: Any) -> Iterator[tuple[int, int]]:
-    return map_on_processes(function, shared, ITEMS, 2, **more)
+    return map_on_processes(partial(function, shared), ITEMS, 2, **more)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
 def test_items_side_by_side_come_with_their_places(processes: int) -> None:
-    assert dict(map_on_processes(square, 1, ITEMS, processes)) == SQUARES
+    assert dict(map_on_processes(partial(square, 1), ITEMS, processes)) == SQUARES
 
 
 @pytest.mark.parametrize("of_item", [{1: 1, 7: 1}, {7: 2}], ids=["two items", "one twice"])
@@ -124,7 +127,7 @@ def test_what_is_under_way_beside_a_deadly_item_is_not_blamed(tmp_path: Path) ->
     """The other item shares its pool twice with the deadly one, and is computed all the same."""
     deaths = Deaths(tmp_path, {3: 9})
     with pytest.raises(LostItems) as caught:
-        list(map_on_processes(square_or_die, deaths, [3, 1], 2))
+        list(map_on_processes(partial(square_or_die, deaths), [3, 1], 2))
     assert caught.value.places == [0]
     assert str(caught.value).startswith("item 1: ")
 
@@ -160,11 +163,11 @@ def test_a_script_without_a_guard_ends_with_the_reason(tmp_path: Path) -> None:
     """Where its processes are fresh ones: beside a thread of its own."""
     script = tmp_path / "script.py"
     script.write_text(
-        "from operator import add\n"
+        "from operator import neg\n"
         "from threading import Timer\n"
         "from servetwin.sim.experiments.parallel_map import map_on_processes\n"
         "Timer(1.0, print).start()\n"
-        "list(map_on_processes(add, 1, [1, 2], 2))\n"
+        "list(map_on_processes(neg, [1, 2], 2))\n"
     )
     done = subprocess.run(
         [sys.executable, script], capture_output=True, text=True, check=False,

@@ -10,8 +10,9 @@ from servetwin.sim.experiments.predict import (
     Interval,
     difference,
     interval,
+    is_outside,
+    replication,
     run_once,
-    summaries_over_seeds,
 )
 from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.metrics import figure
@@ -28,12 +29,13 @@ def summaries(file: ScenarioFile, redraw: bool = True, seed: int = 0) -> list[di
     trace = file.workload.trace(seed)
     scenario = file.build(trace)
     run = run_once(trace, scenario, seed=seed)
-    return list(
-        summaries_over_seeds(
-            trace, scenario, run, seed=seed, replications=5,
-            redraw=file.redraw if redraw else None,
-        )
-    )  # fmt: skip
+    drawn = file.redraw if redraw else None
+    return [
+        replication(
+            trace, scenario, number, seed=seed, extrapolate=is_outside(run), redraw=drawn
+        ).summary()
+        for number in range(5)
+    ]
 
 
 def values(found: list[dict[str, Any]], metric: str) -> list[float]:
@@ -61,10 +63,9 @@ def test_every_scenario_meets_the_same_workloads() -> None:
         file = parse_scenario(f"{BASE}\npolicies: {{{policies}}}", "test")
         trace = file.workload.trace(0)
         scenario = file.build(trace)
-        run = run_once(trace, scenario)
-        list(
-            summaries_over_seeds(trace, scenario, run, replications=3, redraw=recorded(name, file))
-        )
+        outside, redraw = is_outside(run_once(trace, scenario)), recorded(name, file)
+        for number in range(3):
+            replication(trace, scenario, number, seed=0, extrapolate=outside, redraw=redraw)
     assert drawn["a"] == drawn["b"]
     assert len(set(drawn["a"])) == 3
 

@@ -2,11 +2,13 @@
 
 import pickle
 
+import numpy as np
 import pytest
 
 from servetwin.app.dashboard.jobs.simulated_items import Replication, Summary, simulate_replication
 from servetwin.app.scenario.files.scenario_file import parse_scenario
-from servetwin.sim.experiments.predict import is_outside, run_once, summaries_over_seeds
+from servetwin.sim.experiments.predict import is_outside, run_once, workload_seed
+from servetwin.sim.experiments.scenario import replicate
 from servetwin.workloads.reading import sample_trace
 
 SCENARIOS = {
@@ -27,10 +29,11 @@ def test_each_number_is_its_place_in_the_whole(name: str) -> None:
     trace = file.workload.trace(file.seed, {"mine": given} if given else None)
     scenario = file.build(trace)
     run = run_once(trace, scenario, seed=file.seed)
-    whole = summaries_over_seeds(
-        trace, scenario, run, seed=file.seed, replications=3, slo=file.slo.slo(),
-        redraw=file.redraw if name == "generated" else None,
-    )  # fmt: skip
+    whole = []
+    for child in np.random.SeedSequence(file.seed).spawn(4)[1:]:
+        drawn = file.redraw(workload_seed(child)) if name == "generated" else (trace, scenario)
+        replicated = replicate(*drawn, child, draw=True, extrapolate=is_outside(run))
+        whole.append(replicated.summary(file.slo.slo()))
     packed = pickle.dumps(given) if given else None
     one = [simulate_replication(Replication(file, n, is_outside(run), packed)) for n in (0, 1, 2)]
     assert [without_speed(found) for found in one] == [without_speed(found) for found in whole]
