@@ -26,8 +26,6 @@ def require_fit(
 
 def _of_computation(policies: PolicyConfig, computation: Computation) -> Iterator[str]:
     """Yield what a computation does not do."""
-    if policies.batching == "beam":
-        yield "batching: beam is simulated only, its forks have no scores; use continuous"
     uncached, ranks = not computation.kv_cache, computation.tensor_parallel
     drafts, adapters = computation.drafts.drafter != "none", bool(computation.adapters)
     on_host = policies.preemption == "swap" or policies.host_cache_tokens

@@ -220,7 +220,6 @@ class PolicyConfig:
             ("eviction", "lru", grouped and cache, "with kv: grouped"),
             ("host_cache_tokens", 0, grouped, "with kv: grouped"),
             ("host_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
-            ("queue_samples", False, self.batching == "beam", "with batching: beam"),
             ("decide_ahead", False, not (unified and self.queue_samples), ahead),
             ("decide_ahead", False, not self.prompt_token, "without prompt_token"),
             ("recompute", "all", cache or unified, whole),

@@ -202,12 +202,6 @@ def idle_settings(scenario: Scenario, trace: Trace) -> Iterator[str]:
     config, cluster = scenario.policies, scenario.cluster
     if note := prefix_note(config, trace):
         yield note
-    alone = all(request.samples <= 1 for request in trace)
-    if config.batching == "beam" and alone:
-        yield (
-            "batching: beam: every request of this trace wants one answer, so no beam forks; "
-            "workload generate --samples K wants several"
-        )
     if cluster.splits and cluster.replicas > 1:
         yield (
             f"replicas {cluster.replicas} changes nothing: prompts and decodes have servers of "

@@ -16,17 +16,17 @@ def begin_samples(scheduler: SchedulerBase, seq: Sequence, slots: int) -> list[S
         child = seq.fork(sample, seq.arrival_number + sample)
         if child.finished:
             ended.append(child)
-        elif share(scheduler, seq, child, slots > 0):
+        elif slots > 0 and _share(scheduler, seq, child):
             slots -= 1
+        else:
+            scheduler.queue.push(child)
     return ended
 
 
-def share(scheduler: SchedulerBase, seq: Sequence, child: Sequence, has_slot: bool = True) -> bool:
-    """Let ``child`` decode with the memory of ``seq``, or wait where it cannot."""
-    if has_slot:
-        scheduler.intake.number(child)
-        if scheduler.admitting_memory.fork(seq, child, seq.computed_tokens):
-            scheduler.decodes.join(child)
-            return True
-    scheduler.queue.push(child)
-    return False
+def _share(scheduler: SchedulerBase, seq: Sequence, child: Sequence) -> bool:
+    """Let ``child`` decode with the memory of ``seq``; False where there is no more."""
+    scheduler.intake.number(child)
+    if not scheduler.admitting_memory.fork(seq, child, seq.computed_tokens):
+        return False
+    scheduler.decodes.join(child)
+    return True

@@ -47,7 +47,6 @@ POLICIES = [
         prefix_cache=prefix,
     )
     for batching in SCHEDULERS
-    if batching != "beam"  # simulated only
     for kv, reservation, prefix in MEMORIES
 ]
 CHAIN_OF_TWO = Drafts("model", (1, 1), seed=NOISY)

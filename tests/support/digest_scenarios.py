@@ -76,7 +76,7 @@ def policies(random: Random) -> PolicyConfig:
     while True:
         kv = random.choice(["paged", *MEMORIES])
         drawn: dict[str, Any] = {
-            "batching": random.choice([n for n in SCHEDULERS if n != "beam"]),
+            "batching": random.choice(list(SCHEDULERS)),
             "kv": kv,
             "prefix_cache": kv == "paged" and random.random() < 0.6,
             "eviction": random.choice(list(EVICTION_ORDERS)),

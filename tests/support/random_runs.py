@@ -73,7 +73,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "long_prefill_tokens": (long := draw(st.sampled_from([0, 0, 3, 9]))),
         "long_prefill_adaptive": long > 0 and draw(st.booleans()),
         "queued_tokens_limit": draw(st.sampled_from([None, None, None, 50])),
-        "queue_samples": (queued := batching != "beam" and draw(st.booleans())),
+        "queue_samples": (queued := draw(st.booleans())),
         "decide_ahead": queued and batching == "unified" and draw(st.booleans()),
         "watermark": draw(st.sampled_from([0.0, 0.0, 0.02])),
         "watermark_rounding": draw(one_of(Rounding)),

@@ -18,8 +18,8 @@ from tests.support.paths import SAMPLE
 SERVER = build_setup("llama-3-8b", "h100").scenario()
 
 
-def trace(samples: int = 1) -> Trace:
-    return Trace((Request("a", 0.0, 100, 10), Request("b", 1.0, 100, 10, samples=samples)), "two")
+def trace() -> Trace:
+    return Trace((Request("a", 0.0, 100, 10), Request("b", 1.0, 100, 10)), "two")
 
 
 def under(settings: dict[str, object], cluster: dict[str, int]) -> Scenario:
@@ -34,21 +34,19 @@ SPLIT = {"prefill_replicas": 1, "decode_replicas": 2}
 
 
 @pytest.mark.parametrize(
-    ("settings", "cluster", "samples", "begins"),
+    ("settings", "cluster", "begins"),
     [
-        ({}, {}, 1, None),
-        ({"batching": "beam"}, {}, 1, "batching: beam: every request of this trace wants one"),
-        ({"batching": "beam"}, {}, 2, None),
-        ({"draft_rows": 3}, {}, 1, None),
-        ({}, {"replicas": 3}, 1, None),
-        ({}, SPLIT, 1, None),
-        ({}, {**SPLIT, "replicas": 3}, 1, "replicas 3 changes nothing: prompts and decodes have"),
+        ({}, {}, None),
+        ({"draft_rows": 3}, {}, None),
+        ({}, {"replicas": 3}, None),
+        ({}, SPLIT, None),
+        ({}, {**SPLIT, "replicas": 3}, "replicas 3 changes nothing: prompts and decodes have"),
     ],
 )
 def test_a_setting_that_changes_nothing_is_said(
-    settings: dict[str, object], cluster: dict[str, int], samples: int, begins: str | None
+    settings: dict[str, object], cluster: dict[str, int], begins: str | None
 ) -> None:
-    notes = list(idle_settings(under(settings, cluster), trace(samples)))
+    notes = list(idle_settings(under(settings, cluster), trace()))
     assert len(notes) == (begins is not None)
     assert begins is None or notes[0].startswith(begins)
 

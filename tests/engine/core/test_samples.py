@@ -19,7 +19,7 @@ SMALL = PolicyConfig(
     kv_tokens=96, block_tokens=4, max_model_len=64, max_seqs=6, token_budget=24, wait_limit_s=0.0
 )
 CONFIGS = [
-    *(replace(SMALL, batching=name) for name in SCHEDULERS if name != "beam"),
+    *(replace(SMALL, batching=name) for name in SCHEDULERS),
     *(replace(SMALL, batching=name, prefix_cache=True) for name in ("continuous", "unified")),
     replace(SMALL, batching="chunked", prompt_blocks="chunk", prefix_cache=True),
     replace(SMALL, kv="contiguous", kv_tokens=256),

@@ -56,8 +56,7 @@ def test_macro_steps_equal_single_steps_and_every_law_holds(
 def test_one_full_group_decides_as_paged_memory_does(
     batching: str, data: st.DataObject, requests: list[Request], shares: bool
 ) -> None:
-    """Beams fork in the middle of answers, whose blocks paged memory names at their ends."""
-    config = grouped(data.draw(policies(batching)), "full", shares and batching != "beam")
+    config = grouped(data.draw(policies(batching)), "full", shares)
     one = run_checked(config, requests, True)
     paged = run_checked(config.changed(kv="paged"), requests, True)
     pd.testing.assert_frame_equal(

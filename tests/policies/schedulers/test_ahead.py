@@ -61,7 +61,6 @@ def test_queued_samples_take_slots_of_their_own() -> None:
     ("settings", "message"),
     [
         ({"batching": "static", "decide_ahead": True}, "batching: unified with"),
-        ({"batching": "beam", "queue_samples": True}, "false with batching: beam"),
         ({"batching": "unified", "chunk_prompts": False}, "at least max_model_len"),
     ],
 )
