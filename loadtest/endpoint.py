@@ -91,7 +91,7 @@ class Endpoint:
     def model_of(self, request: Request) -> str:
         """Return the model of a request: a LoRA module by its share, else that of the endpoint."""
         lora = self.options.lora
-        return lora.model(request.request_id, self.model) if lora else self.model
+        return (lora and lora.module(request.request_id)) or self.model
 
     def salted(self, *load: object) -> "Endpoint":
         """Return the endpoint with the prompts of one load, which no other load has.

@@ -128,6 +128,10 @@ class PolicyConfig:
     """Host memory for what preemption swaps out, in tokens."""
     host_cache_tokens: int = 0
     """Host memory for prompts that the prefix cache has evicted, in tokens."""
+    adapter_slots: int = 0
+    """LoRA adapters that running requests may use at once; 0: any number, each always loaded."""
+    adapter_tokens: int = 0
+    """Positions that take as long over the host link as an adapter does."""
     kv_groups: str = "full"
     """Groups of layers with block tables of their own, as ``full,5xwindow:1024`` (grouped)."""
     draft_rows: int = 0
@@ -220,6 +224,8 @@ class PolicyConfig:
             ("eviction", "lru", grouped and cache, "with kv: grouped"),
             ("host_cache_tokens", 0, grouped, "with kv: grouped"),
             ("host_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
+            ("queue_order", "fcfs", self.adapter_slots > 0, "with adapter_slots"),
+            ("adapter_tokens", 0, not self.adapter_slots, "without adapter_slots"),
             ("decide_ahead", False, not (unified and self.queue_samples), ahead),
             ("decide_ahead", False, not self.prompt_token, "without prompt_token"),
             ("recompute", "all", cache or unified, whole),

@@ -90,7 +90,7 @@ class Sequence:
     """
 
     __slots__ = (
-        "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
+        "adapter", "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
         "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
         "ended_samples", "estimated_tokens", "held", "joined_step", "key_blocks", "lockstep",
         "max_tokens", "names_answer", "number", "output_id", "preemptions", "priority",
@@ -117,6 +117,8 @@ class Sequence:
         self.deadline_s = deadline_s
         self.key_blocks = key_blocks
         self.names_answer = names_answer
+        self.adapter: str | None = None
+        """The LoRA adapter that it asks for; None: the base model alone."""
         self.held = Held()
         self.blocks: list[int] = []
         self.region_start = -1
@@ -216,6 +218,7 @@ class Sequence:
             estimated_tokens=self.estimated_tokens, deadline_s=self.deadline_s,
         )  # fmt: skip
         child.siblings, child.arrival_number = self.siblings, arrival_number
+        child.adapter = self.adapter
         child.output_id = output_id(self.request_id, sample)
         child.stopped = sample in self.ended_samples
         child.base_generated_tokens = self.base_generated_tokens

@@ -8,7 +8,7 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.sim.catalogue.servers import ServerSettings, read_server
 from servetwin.sim.catalogue.versions import version_numbers
-from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.deployment import Adapters, Deployment
 from servetwin.sim.step_times.roofline.efficiency import USUAL, Efficiency, served_efficiency
 from servetwin.sim.step_times.roofline.formats import FORMATS
 from servetwin.sim.step_times.roofline.step_memory import RUNTIME_BYTES, ServerMemory
@@ -77,6 +77,8 @@ def _served(setup: Setup, settings: ServerSettings) -> Setup:
         policies=with_settings(setup.policies, policies),
         kv_tokens=kv_tokens,
     )
+    if settings.adapters:
+        served = served.with_adapters(Adapters(*settings.adapters))
     return served.with_cluster(replicas=settings.replicas) if settings.replicas > 1 else served
 
 
@@ -105,6 +107,8 @@ def require_expressed(
     """Raise ``PolicyError`` for a technique or option of which tables of a kind know nothing."""
     known = tuple(_EXPRESSED["all"] + _EXPRESSED.get(kind, []))
     unknown = [f"--{name}" for name, of in _KINDS_WITH.items() if options[name] and kind not in of]
+    if setup.deployment.adapters:
+        unknown.append("--server with --enable-lora")
     for option, techniques in (("--technique", toggles.on), ("--without", toggles.off)):
         for technique in techniques:
             after = technique.apply(setup) if technique in toggles.on else technique.off(setup)

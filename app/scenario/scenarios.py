@@ -23,6 +23,7 @@ from servetwin.sim.step_times.roofline.server import unlimited_policies
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.generators.lora_mix import LORA_NOTE
 from servetwin.workloads.trace import Trace
 
 REPEATS = 0.1
@@ -202,6 +203,14 @@ def idle_settings(scenario: Scenario, trace: Trace) -> Iterator[str]:
     config, cluster = scenario.policies, scenario.cluster
     if note := prefix_note(config, trace):
         yield note
+    asked = any(request.model is not None for request in trace)
+    if config.adapter_slots and not asked:
+        yield "adapter_slots: no request asks for an adapter; --lora-modules sql=0.3 makes some"
+    if not config.adapter_slots and any(note.startswith(LORA_NOTE) for note in trace.notes):
+        yield (
+            "--lora-modules changes nothing: the server has no adapter_slots; --server 'vllm serve "
+            "MODEL --enable-lora --max-loras 4' has some"
+        )
     if cluster.splits and cluster.replicas > 1:
         yield (
             f"replicas {cluster.replicas} changes nothing: prompts and decodes have servers of "

@@ -6,6 +6,7 @@ from typing import ClassVar
 from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.protocols import KVMemory, Load, Refusal, WaitingQueue
+from servetwin.policies.queues.adapter_slots import AdapterSlots
 from servetwin.policies.queues.intake import Intake, queue_in_order
 from servetwin.policies.schedulers.admission import Room
 from servetwin.policies.schedulers.preemption import swap_for
@@ -52,6 +53,8 @@ class SchedulerBase:
 
     def build_queue(self, config: PolicyConfig) -> WaitingQueue:
         """Return the empty waiting queue; a subclass may have another order."""
+        if config.adapter_slots:
+            return AdapterSlots(config, self.holders)
         return queue_in_order(self.memory, config)
 
     def add(self, seq: Sequence) -> Refusal | None:
@@ -128,6 +131,7 @@ class SchedulerBase:
         self.intake.pop()
         if self.swap is not None:
             batch.swapped_tokens += self.swap.fetch(seq)
+        batch.swapped_tokens += seq.held.adapter_tokens
         batch.resumed = [*batch.resumed, seq]
         if grown:
             self.decodes.granted_step = self.decodes.steps + 1

@@ -88,6 +88,8 @@ class ContinuousBatching(SchedulerBase):
                 seq.begin_behind(cached)
                 batch.swapped_tokens += seq.held.loaded_tokens
             intake.pop()
+            if seq.adapter is not None:
+                batch.swapped_tokens += seq.held.adapter_tokens
             self.prompts.append(seq)
             left -= self.compute(seq, left, batch)
 

@@ -95,7 +95,9 @@ class StaticBatching(SchedulerBase):
         longest = max(rows) if config.padding else 0
         chunks = [_prompt(s, n, max(n, longest)) for s, n in zip(self.prompts, rows, strict=True)]
         batch = Batch(chunks, None, self.one_row_prefills)
-        batch.swapped_tokens = sum(seq.held.loaded_tokens for seq in self.prompts)
+        batch.swapped_tokens = sum(
+            seq.held.loaded_tokens + seq.held.adapter_tokens for seq in self.prompts
+        )
         return batch
 
     def admit(self, seq: Sequence, now_s: float) -> bool:

@@ -126,6 +126,8 @@ def as_sequence(
     if keys is not None:
         seq.block_keys, seq.key_blocks = keys.of(request)
         seq.names_answer = bool(request.answer_block_ids)
+    if request.model is not None:
+        seq.adapter = request.model
     if request.ttft_slo_s is not None:
         seq.deadline_s = arrival_s + request.ttft_slo_s
     return seq

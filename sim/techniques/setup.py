@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from math import ceil
 from typing import Any
 
 from servetwin.policies.config import PolicyConfig
@@ -10,7 +11,7 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.acceptance import Acceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit
-from servetwin.sim.step_times.roofline.deployment import Deployment
+from servetwin.sim.step_times.roofline.deployment import Adapters, Deployment
 from servetwin.sim.step_times.roofline.formats import Format
 from servetwin.sim.step_times.roofline.server import RooflineServer, base_policies, memory_settings
 
@@ -84,6 +85,16 @@ class Setup:
     def with_policies(self, **changes: object) -> "Setup":
         """Return the setup with settings of the policies changed."""
         return replace(self, policies=self.policies.changed(**changes))
+
+    def with_adapters(self, adapters: Adapters) -> "Setup":
+        """Return the setup with LoRA adapters; loading one takes as long as its bytes of KV.
+
+        Raises ``PolicyError`` where the model keeps no keys and values.
+        """
+        token_bytes = self.server().kv_bytes_per_token()
+        loaded = ceil(adapters.stored_bytes(self.deployment.model) / token_bytes)
+        placed = self.with_deployment(adapters=adapters)
+        return placed.with_policies(adapter_slots=adapters.slots, adapter_tokens=loaded)
 
     def with_cluster(self, **changes: object) -> "Setup":
         """Return the setup with settings of the cluster changed."""

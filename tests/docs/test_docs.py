@@ -47,7 +47,7 @@ OF_OTHERS = {
     "--help", "--yes", "--python", "--engine", "--enforce-eager", "--continuous-batching",
     "--cb-max-batch-tokens", "--save-result", "--save-detailed", "--output-details",
     "--head", "--to", "--address", "--workloads", "--record", "--quantization", "--drafts",
-    "--drafts-ahead", "--disaggregation-mode",
+    "--drafts-ahead", "--disaggregation-mode", "--enable-lora", "--max-loras", "--max-lora-rank",
 }  # fmt: skip
 """Options that pages name and no command lists: of benchmarks, of other servers, of Ray, of
 jupytext."""

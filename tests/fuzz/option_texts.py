@@ -21,7 +21,6 @@ from servetwin.app.tasks.calibrate import parse_point
 from servetwin.app.verdict.gate import parse_limits
 from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
 from servetwin.loadtest.body.images import parse_images
-from servetwin.loadtest.body.options import parse_lora_mix
 from servetwin.loadtest.mock.plan import parse_fault
 from servetwin.loadtest.options import parse_cancellation, parse_give_up
 from servetwin.loadtest.report.limits import parse_conditions, parse_slo
@@ -30,6 +29,7 @@ from servetwin.sim.step_times.tables.server_overheads import parse_overheads
 from servetwin.sim.techniques.quality import parse_own_qualities
 from servetwin.sim.techniques.registry import find_technique, parse_efficiency
 from servetwin.workloads.fields import parse_header_columns
+from servetwin.workloads.generators.lora_mix import parse_lora_mix
 from servetwin.workloads.tables.mapping import parse_mapping
 from tests.fuzz.campaign import command_line
 from tests.fuzz.readings import Kind, check_of, draw_of

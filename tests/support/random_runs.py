@@ -66,7 +66,9 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "token_budget": draw(st.sampled_from([16, 20, 64])),
         "wait_limit_s": draw(st.sampled_from([0.0, 0.02, 0.5])),
         "queue_limit": draw(st.sampled_from([None, None, 0, 3])),
-        "queue_order": draw(one_of(QueueOrder)),
+        "adapter_slots": (slots := draw(st.sampled_from([0, 0, 1, 2]))),
+        "adapter_tokens": slots and draw(st.sampled_from([0, 7, 300])),
+        "queue_order": "fcfs" if slots else draw(one_of(QueueOrder)),
         "admission": draw(one_of(Admission)),
         "prompt_blocks": draw(one_of(PromptBlocks)),
         "full_prompt_gate": draw(st.booleans()),
@@ -118,7 +120,8 @@ def workloads(draw: st.DrawFn) -> list[Request]:
         asked = replace(asked, samples=draw(st.sampled_from([1, 1, 1, 2, 3])))
         tenant, priority = draw(st.sampled_from([(None, 0), ("a", 1), ("b", -1)]))
         hidden = draw(st.sampled_from([None, None, 0, 1, 4, 30]))
-        asked = replace(asked, reasoning_tokens=hidden)
+        adapter = draw(st.sampled_from([None, "x", "y", "z"]))
+        asked = replace(asked, reasoning_tokens=hidden, model=adapter)
         longer = draw(st.sampled_from([None, None, 60]))  # told by its last token alone
         asked = replace(asked, estimated_output_tokens=longer)
         requests.append(replace(asked, tenant=tenant, priority=priority))

@@ -12,6 +12,7 @@ from servetwin.workloads.trace import Trace
 if TYPE_CHECKING:
     from servetwin.loadtest.body.options import BodyOptions
     from servetwin.loadtest.endpoint import Endpoint
+    from servetwin.workloads.generators.lora_mix import LoraMix
 
 
 Api = Literal["completions", "chat", "embeddings", "native"]
@@ -107,22 +108,20 @@ class BodyChoice:
     """Further fields of every body, as a JSON object."""
     stream: Annotated[bool, Option("--stream/--no-stream")] = True
     """Answers as streams; without, TTFT and TPOT are undefined."""
-    lora_modules: Annotated[str | None, Option(metavar="NAME=SHARE,...")] = None
-    """Ask these models in such shares, the rest of the base model."""
     image: Annotated[str | None, Option(metavar="WxH[,COUNT]|URL[,COUNT]")] = None
     """Images in every chat: generated, or at a URL."""
 
-    def options(self, seed: int) -> "BodyOptions":
-        """Return the options; raises ``LoadTestError`` for what cannot be read."""
+    def options(self, lora: "LoraMix | None") -> "BodyOptions":
+        """Return the options, with a mix of models; raises ``LoadTestError`` for what is wrong."""
         from servetwin.loadtest.body.extra_body import parse_extra_body, parse_sampling
         from servetwin.loadtest.body.images import parse_images
-        from servetwin.loadtest.body.options import BodyOptions, parse_lora_mix
+        from servetwin.loadtest.body.options import BodyOptions
 
         return BodyOptions(
             sampling=parse_sampling(self.sampling) if self.sampling is not None else {},
             extra=parse_extra_body(self.extra_body) if self.extra_body is not None else {},
             whole=not self.stream,
-            lora=parse_lora_mix(self.lora_modules, seed) if self.lora_modules is not None else None,
+            lora=lora,
             images=parse_images(self.image) if self.image is not None else None,
         )
 

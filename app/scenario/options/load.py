@@ -248,7 +248,7 @@ class LoadChoice:
             yield "--think-time and --ramp-up are of users: give --concurrency N as well"
         if self.path is None and self.header_columns:
             yield "--header-columns are of a trace: give --trace as well"
-        shape = replace(self.shape, tokenizer=None)
+        shape = replace(self.shape, tokenizer=None, lora_modules=None)
         if self.path is None and (shape != WHOLE_TRACE or self.loop != 1):
             yield "--start, --end, --loop, --lanes and scales are of a trace: give --trace as well"
         if self.path is not None and self.prompt_tokens:

@@ -64,7 +64,7 @@ class LoadTestOptions:
 
     def probe(self, url: str, trace: Trace) -> "Endpoint":
         """Find out what answers at ``url`` and how the prompts of ``trace`` are put to it."""
-        body = self.body.options(self.load.seed)
+        body = self.body.options(self.load.shape.lora(self.load.seed))
         endpoint = self.endpoint.for_prompts(trace, images=body.images is not None)
         return endpoint.probe(url, body)
 

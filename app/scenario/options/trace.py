@@ -14,6 +14,7 @@ from servetwin.app.scenario.options.distributions import LANES_FORM, lanes_of
 from servetwin.app.scenario.options.groups import given, require_absent
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.files import is_directory
+from servetwin.workloads.generators.lora_mix import LoraMix, parse_lora_mix
 from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.tokenizer import LocalTokenizer
@@ -65,9 +66,15 @@ class TraceShape:
     tokenizer: Annotated[str | None, Option(metavar="PATH")] = None
     """Local tokenizer.json, for exact lengths of prompts."""
     columns: Columns = None
+    lora_modules: Annotated[str | None, Option(metavar="NAME=SHARE,...")] = None
+    """Ask these models in such shares, the rest of the base model."""
     lanes: Annotated[str | None, Option(metavar=LANES_FORM)] = None
     """Replay the sessions in N lanes against a warm cache, for example 8:agentx or
     8:idle=10,from=0.25,to=0.75,duration=1800 (s)."""
+
+    def lora(self, seed: int) -> LoraMix | None:
+        """Return the mix of models; raises ``LoadTestError`` for what cannot be read."""
+        return None if self.lora_modules is None else parse_lora_mix(self.lora_modules, seed)
 
 
 WHOLE_TRACE = TraceShape()
@@ -171,6 +178,8 @@ class TraceOptions(TraceShape):
             trace = transform.at_rate(trace, self.rate_per_s, self.seed)
         if self.estimate_cv is not None:
             trace = transform.with_estimates(trace, self.estimate_cv, self.seed)
+        if (mix := self.lora(self.seed)) is not None:
+            trace = mix.over(trace)
         if self.lanes is None:
             return trace
         if (self.rate_scale, self.rate_per_s) != (None, None):

@@ -129,6 +129,8 @@ class ServerSettings:
     memory_share: float | None = None
     free_memory_share: float | None = None
     formats: Mapping[str, str] = field(default_factory=dict)
+    adapters: tuple[int, int] | None = None
+    """Rank and slots of LoRA adapters."""
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -153,7 +155,8 @@ class ServerSettings:
         }
         return cls(
             backend, version, given["model"][1] if "model" in given else None, layout, replicas,
-            _policies(given), formats=_formats(flags, given), notes=tuple(notes), **shares,
+            _policies(given), formats=_formats(flags, given), adapters=_adapters(given),
+            notes=tuple(notes), **shares,
         )  # fmt: skip
 
     @property
@@ -248,6 +251,17 @@ def _policies(given: Given) -> dict[str, Any]:
             raise _unknown(flag, order, _VALUES["orders"])
         settings["queue_order"] = _VALUES["orders"][order]
     return settings
+
+
+def _adapters(given: Given) -> tuple[int, int] | None:
+    """Return rank and slots of adapters, by default vLLM's 16 and 1; None where they are off."""
+    if "lora" not in given or is_off(given["lora"][1]):
+        return None
+    rank, slots = (
+        _count(*given[name]) if name in given else usual
+        for name, usual in (("adapter_rank", 16), ("adapter_slots", 1))
+    )
+    return rank, slots
 
 
 def _formats(flags: Flags, given: Given) -> dict[str, str]:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from typing import Literal
+from typing import ClassVar, Literal
 
 from servetwin.sim.catalogue.hardware import Hardware, Link
-from servetwin.sim.catalogue.layers import Experts
-from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.catalogue.layers import Attention, Dense, Experts
+from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.efficiency import DEFAULT, Efficiency
 from servetwin.sim.step_times.roofline.formats import (
     ACTIVATION_BYTES,
@@ -140,6 +140,34 @@ class Drafting:
         return self.placement == "device" and not self.is_part
 
 
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """LoRA adapters of ``rank`` on the projections and the dense FFN of each layer (Hu 2021).
+
+    ``slots`` of them are on the devices. A product of its two matrices is two launches: for
+    queries, keys and values together, the output, and the two sides of the FFN (Punica 2023).
+    """
+
+    rank: int
+    slots: int
+    launches_per_layer: ClassVar[int] = 8
+
+    def layer_params(self, group: LayerGroup, width: int) -> float:
+        """Return the numbers of one adapter in a layer: rank x (inputs + outputs) a product."""
+        ends, mixer, ffn = 0.0, group.mixer, group.ffn
+        if isinstance(mixer, Attention):
+            queries, keys = mixer.heads * mixer.head_dim, mixer.kv_heads * mixer.head_dim
+            ends += 2 * (width + queries) + 2 * (width + keys) / mixer.kv_sharing
+        if isinstance(ffn, Dense):
+            ends += ffn.matrices * (width + ffn.width)
+        return self.rank * ends
+
+    def stored_bytes(self, model: ModelShape) -> float:
+        """Return the bytes of one adapter, in 16 bits."""
+        params = (g.count * self.layer_params(g, model.width) for g in model.layers)
+        return ACTIVATION_BYTES * sum(params)
+
+
 Part = Literal["gemm", "experts", "head"]
 """A part of the weights that a checkpoint may have in a format of its own; the embedding is of the
 head."""
@@ -166,6 +194,7 @@ class Deployment:
     early_exit: EarlyExit | None = None
     cascade: Cascade | None = None
     drafting: Drafting | None = None
+    adapters: Adapters | None = None
     weight_sharing: int = 1
     """Layers that have the same weights (ALBERT): memory, not work, is divided by it."""
     memory: ServerMemory = ALL_MEMORY
@@ -245,6 +274,8 @@ class Deployment:
         resident = (others + experts) * self.offload.resident_weights
         if self.drafting and self.drafting.resident:
             resident += self.draft_weight_bytes() * devices / parallel.tensor
+        if self.adapters:
+            resident += self.adapters.slots * self.adapters.stored_bytes(self.model)
         return resident
 
     def _expert_params(self) -> float:

@@ -78,6 +78,11 @@ def linear_operators(
             moved += touched * (expert_form.weight_bytes - weight)
         expert_width = ffn.width * deployment.parallel.expert / expert_ranks
         operators.append(Operator("FFN" if is_dense else "experts", flops, moved, expert_width))
+        if deployment.adapters:
+            adapter = deployment.adapters.layer_params(group, width) * group.count / ranks
+            used = min(deployment.adapters.slots, rows)
+            moved = adapter * used * ACTIVATION_BYTES
+            operators.append(Operator("adapters", 2 * adapter * shared_rows, moved))
         if form.scaling_bytes:
             moved = _product_inputs(group, width) * shared_rows * group.count
             operators.append(Operator("activation scales", 0, moved * form.scaling_bytes))

@@ -315,6 +315,8 @@ class StepCost:
     def _launches_s(self) -> float:
         kernels = self.deployment.kernels
         per_layer = kernels.launches_per_layer * (1 if kernels.fused else 2)
+        if self.deployment.adapters:
+            per_layer += self.deployment.adapters.launches_per_layer
         launches = self.deployment.model.layer_count * per_layer
         return launches * self.deployment.hardware.kernel_launch_s
 

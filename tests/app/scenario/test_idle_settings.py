@@ -10,6 +10,7 @@ from servetwin.app.scenario.options.policy import PolicyOptions
 from servetwin.app.scenario.scenarios import idle_settings, repeats_note
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.techniques.registry import build_setup
+from servetwin.workloads.generators.lora_mix import LoraMix
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from tests.support.command import servetwin
@@ -38,6 +39,7 @@ SPLIT = {"prefill_replicas": 1, "decode_replicas": 2}
     [
         ({}, {}, None),
         ({"draft_rows": 3}, {}, None),
+        ({"adapter_slots": 3}, {}, "adapter_slots: no request asks for an adapter"),
         ({}, {"replicas": 3}, None),
         ({}, SPLIT, None),
         ({}, {**SPLIT, "replicas": 3}, "replicas 3 changes nothing: prompts and decodes have"),
@@ -84,3 +86,10 @@ def test_prompts_that_repeat_without_a_prefix_cache_are_said(
     note = repeats_note(config, two, PolicyOptions())
     assert repeats_note(config, two, PolicyOptions(prefix_cache=False)) is None, "it was chosen"
     assert note is None if says is None else note is not None and note.startswith(says)
+
+
+def test_a_mix_of_modules_for_a_server_without_slots_is_said() -> None:
+    mixed = LoraMix({"sql": 0.5}).over(trace())
+    (note,) = idle_settings(SERVER, mixed)
+    assert note.startswith("--lora-modules changes nothing: the server has no adapter_slots")
+    assert not list(idle_settings(under({"adapter_slots": 2}, {}), LoraMix({"a": 1}).over(trace())))

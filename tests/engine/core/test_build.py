@@ -51,6 +51,7 @@ TINY = ServeOptions(model="tiny", policies=POLICIES)
             "host_cache_tokens: without a KV cache there is nothing to keep in host memory",
         ),
         ({"policies": replace(POLICIES, kv_tokens=1 << 49)}, "no room for"),
+        ({"policies": replace(POLICIES, adapter_slots=2)}, "adapter_slots is simulated only"),
         (
             {"policies": replace(POLICIES, preemption="swap", host_kv_tokens=1 << 49)},
             f"no room for {1 << 49} tokens in host memory",

@@ -58,6 +58,20 @@ def test_a_command_line_in_full() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("flags", "adapters"),
+    [
+        ("", None),
+        ("--enable-lora", (16, 1)),
+        ("--enable-lora --max-loras 4 --max-lora-rank=64", (64, 4)),
+        ("--max-loras 4", None),
+    ],
+)
+def test_adapters_of_a_command_line(flags: str, adapters: tuple[int, int] | None) -> None:
+    settings = read_server(VLLM + flags)
+    assert (settings.adapters, settings.notes) == (adapters, ())
+
+
 def test_a_container_names_the_version() -> None:
     line = "docker run --gpus all -p 8000:8000 vllm/vllm-openai:v0.19.0 --model a/b -tp 2"
     settings = read_server(line)
