@@ -1,14 +1,11 @@
 """Long work on processes that all users share; each job belongs to the session of one user.
 
 A job has at most as many items under way as there are processes, so that jobs take turns; searches
-have processes of their own, for one of them lasts longer than a page should wait. An item
-whose process is killed is begun again in a process of its own, in which no other item can be the
-cause of its end.
+have processes of their own, for one of them lasts longer than a page should wait.
 """
 
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +18,7 @@ import streamlit as st
 from servetwin.app.dashboard.jobs.process_pool import Stopped, Work, shared_pool
 from servetwin.app.dashboard.jobs.shared_results import RESULTS
 from servetwin.app.dashboard.widgets import draw_every, end_if_stale
-from servetwin.sim.experiments.parallel_map import TRIES, LostItems, numbered
+from servetwin.sim.experiments.parallel_map import LostItems, numbered
 from servetwin.workloads.errors import ServetwinError
 
 Item = TypeVar("Item")
@@ -48,33 +45,88 @@ class Job(Generic[Item, Result]):
     ) -> None:
         self.note = note
         self.items = items
-        self._feed = _Feed(function, items, keys, work)
-        weakref.finalize(self, self._feed.stop)
-        self._feed.go_on()
+        self.problem: str | None = None
+        """The error that ended it early."""
+        self.was_stopped = False
+        self._function = function
+        self._keys = _named(function, dict(enumerate(keys)))
+        self._results: dict[int, Result] = RESULTS.of(self._keys)
+        self._waiting = [each for each in enumerate(items) if each[0] not in self._results][::-1]
+        self._under_way = 0
+        self._lock = RLock()
+        self._pool = shared_pool(work)
+        self._flag = self._pool.free_flag()
+        if self._waiting:
+            self._forgotten = weakref.finalize(self, self._pool.stop, self._flag)
+        self._go_on()
 
     @property
     def results(self) -> dict[int, Result]:
         """Return the results so far, by place."""
-        return dict(sorted(self._feed.results.copy().items()))
+        return dict(sorted(self._results.copy().items()))
 
     @property
     def is_running(self) -> bool:
         """Return whether results may still come."""
-        return self._feed.is_running
-
-    @property
-    def was_stopped(self) -> bool:
-        """Return whether it was stopped before all items had ended."""
-        return self._feed.stopped
-
-    @property
-    def problem(self) -> str | None:
-        """Return the error that ended it early, or None."""
-        return self._feed.problem
+        with self._lock:
+            return bool(self._under_way or self._waiting)
 
     def stop(self) -> None:
         """Begin no more items and end the running ones; results stay."""
-        self._feed.stop()
+        with self._lock:
+            self.was_stopped = self.was_stopped or self.is_running
+            self._waiting.clear()
+            if self._under_way:
+                self._pool.stop(self._flag)
+
+    def _go_on(self) -> None:
+        """Submit items without the lock: an item that ends at once calls back."""
+        while work := self._next():
+            place, item = work
+            try:
+                future = self._pool.submit(self._flag, self._function, item)
+            except RuntimeError as error:  # the dashboard ends
+                self._end(error)
+            else:
+                future.add_done_callback(partial(_take, weakref.ref(self), place))
+
+    def _next(self) -> tuple[int, Item] | None:
+        with self._lock:
+            if not self._waiting or self._under_way >= self._pool.processes:
+                return None
+            self._under_way += 1
+            return self._waiting.pop()
+
+    def take(self, place: int, future: "Future[Result]") -> None:
+        """Take the result of an item that has ended, and begin the next."""
+        try:
+            result = self._results[place] = future.result()
+        except (Stopped, CancelledError):
+            self._end(None)
+        except BrokenProcessPool:
+            self._end(LostItems([place], numbered))
+        except Exception as error:
+            self._end(error)
+        else:
+            if key := self._keys.get(place):
+                RESULTS.keep(key, result)
+            self._end(None)
+            self._go_on()
+
+    def _end(self, error: Exception | None) -> None:
+        """Count one item less under way; after an error begin no other."""
+        with self._lock:
+            self._under_way -= 1
+            if error is not None:
+                self.problem = self.problem or str(error)
+                self.stop()
+            if not self.is_running:
+                self._forgotten.detach()
+
+
+def _take(job: "weakref.ref[Job[Any, Any]]", place: int, future: "Future[Any]") -> None:
+    if kept := job():
+        kept.take(place, future)
 
 
 def start_job(
@@ -175,94 +227,3 @@ def _ending(name: str, job: "Job[Any, Any]") -> None:
 def _jobs() -> dict[str, "Job[Any, Any]"]:
     jobs: dict[str, Job[Any, Any]] = st.session_state.setdefault(_JOBS, {})
     return jobs
-
-
-class _Feed:
-    """The items of one job on their way to the processes and back.
-
-    Its methods are called from the threads of the session and of the pool.
-    """
-
-    def __init__(
-        self,
-        function: Callable[[Any], Any],
-        items: Sequence[Any],
-        keys: Sequence[Hashable],
-        work: Work,
-    ) -> None:
-        self._keys = _named(function, dict(enumerate(keys)))
-        self.results: dict[int, Any] = RESULTS.of(self._keys)
-        self.problem: str | None = None
-        self.stopped = False
-        self.under_way = 0
-        self._function = function
-        self._waiting = [each for each in enumerate(items) if each[0] not in self.results][::-1]
-        self._deaths = Counter[int]()
-        self._lock = RLock()
-        self._pool = shared_pool(work)
-        self._flag = self._pool.free_flag()
-
-    @property
-    def is_running(self) -> bool:
-        with self._lock:
-            return bool(self.under_way or self._waiting)
-
-    def stop(self) -> None:
-        with self._lock:
-            self.stopped = self.stopped or self.is_running
-            self._waiting.clear()
-            if self.under_way:
-                self._pool.flags[self._flag] = 1
-
-    def go_on(self) -> None:
-        """Submit items without the lock: a pool that breaks calls back with locks of its own."""
-        while work := self._next():
-            place, item = work
-            submit = self._pool.submit_alone if self._deaths[place] else self._pool.submit
-            try:
-                future = submit(self._flag, self._function, item)
-            except RuntimeError as error:  # the dashboard ends
-                self._end(error)
-            else:
-                future.add_done_callback(partial(self._take, place, item))
-
-    def _next(self) -> tuple[int, Any] | None:
-        with self._lock:
-            if not self._waiting or self.under_way >= self._pool.processes:
-                return None
-            self.under_way += 1
-            return self._waiting.pop()
-
-    def _take(self, place: int, item: Any, future: "Future[Any]") -> None:
-        try:
-            result = self.results[place] = future.result()
-        except (Stopped, CancelledError):
-            self._end(None)
-        except BrokenProcessPool:
-            self._take_death(place, item)
-        except Exception as error:
-            self._end(error)
-        else:
-            if key := self._keys.get(place):
-                RESULTS.keep(key, result)
-            self._end(None)
-            self.go_on()
-
-    def _take_death(self, place: int, item: Any) -> None:
-        self._deaths[place] += 1
-        if self._deaths[place] == TRIES:
-            self._end(LostItems([place], numbered))
-            return
-        with self._lock:
-            self.under_way -= 1
-            if not self.stopped:
-                self._waiting.append((place, item))
-        self.go_on()
-
-    def _end(self, error: Exception | None) -> None:
-        """Count one item less under way; after an error begin no other."""
-        with self._lock:
-            self.under_way -= 1
-            if error is not None:
-                self.problem = self.problem or str(error)
-                self.stop()

@@ -1,7 +1,7 @@
 """The processes that simulate for all users of a dashboard; their work can be stopped.
 
 Each job has a flag. A process looks at the flag on a timer, and ends the work within a tenth of a
-second. When a process is killed, all of them are replaced, since their common queue is lost.
+second. A process that is killed is replaced, and no other item suffers.
 Streamlit is not loaded in these processes.
 """
 
@@ -9,17 +9,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from multiprocessing.context import SpawnContext, SpawnProcess
-from threading import Lock
+from threading import Lock, local
 from types import FrameType, ModuleType
 from typing import Any, Literal
 
-from servetwin.sim.experiments.parallel_map import end_with_parent
+from servetwin.sim.experiments.parallel_map import TRIES, end_with_parent
 
 _FLAGS = 1024
 """Most jobs at a time; one more would share the flag of the oldest."""
@@ -38,8 +37,8 @@ class Pool:
         self.processes = max(1, (os.cpu_count() or 2) - 1)
         self.flags = _Context().RawArray("b", _FLAGS)
         self._numbers = count()
-        self._executor = self._begun(self.processes)
-        self._renewing = Lock()
+        self._of_thread = local()
+        self._threads = ThreadPoolExecutor(self.processes, initializer=self._begin_process)
 
     def free_flag(self) -> int:
         """Return the flag of a new job."""
@@ -47,41 +46,35 @@ class Pool:
         self.flags[flag] = 0
         return flag
 
+    def stop(self, flag: int) -> None:
+        """End what runs under a flag."""
+        self.flags[flag] = 1
+
     def submit(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
-        """Run ``function(item)`` in a process; it raises ``Stopped`` once the flag is set."""
-        executor = self._executor
-        try:
-            future = executor.submit(_stoppable, flag, function, item)
-        except BrokenProcessPool:
-            self._renew(executor)
-            return self.submit(flag, function, item)
-        future.add_done_callback(partial(self._renew_if_broken, executor))
-        return future
+        """Run ``function(item)`` in a process; it raises ``Stopped`` once the flag is set.
 
-    def submit_alone(self, flag: int, function: Callable[[Any], Any], item: Any) -> "Future[Any]":
-        """Run it in a fresh process, which no other item can break, and which ends with it."""
-        executor = self._begun(1)
-        future = executor.submit(_stoppable, flag, function, item)
-        executor.shutdown(wait=False)
-        return future
+        A process has one item at a time; one that is killed is begun again, ``TRIES`` times in all,
+        then the future raises ``BrokenProcessPool``.
+        """
+        return self._threads.submit(self._compute, flag, function, item)
 
-    def _begun(self, processes: int) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(processes, _Context(), _begin, (self.flags, self._niceness))
+    def _compute(self, flag: int, function: Callable[[Any], Any], item: Any) -> Any:
+        for tries_left in reversed(range(TRIES)):
+            try:
+                return self._of_thread.process.submit(_stoppable, flag, function, item).result()
+            except BrokenProcessPool:
+                self._begin_process()
+                if not tries_left:
+                    raise
 
-    def _renew_if_broken(self, executor: ProcessPoolExecutor, future: "Future[Any]") -> None:
-        """Replace the processes before the job learns of the death: it may submit at once."""
-        if not future.cancelled() and isinstance(future.exception(), BrokenProcessPool):
-            self._renew(executor)
-
-    def _renew(self, broken: ProcessPoolExecutor) -> None:
-        with self._renewing:
-            if self._executor is broken:
-                self._executor = self._begun(self.processes)
+    def _begin_process(self) -> None:
+        executor = ProcessPoolExecutor(1, _Context(), _begin, (self.flags, self._niceness))
+        self._of_thread.process = executor
 
 
 _pools: dict[Work, Pool] = {}
 """The pools of this dashboard that there are so far."""
-_starting = Lock()
+_starting, _spawning = Lock(), Lock()
 
 
 def shared_pool(work: Work = "figures") -> Pool:
@@ -97,7 +90,7 @@ class _Process(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        with _nothing_in_main():
+        with _spawning, _nothing_in_main():
             return SpawnProcess._Popen(process_obj)
 
 
