@@ -12,7 +12,7 @@ import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.pictures import picture_buttons
-from servetwin.app.figures import Figure, alt_text, note_of, title_of
+from servetwin.app.figures.canvas import Figure, alt_text, note_of, title_of
 from servetwin.app.reports.run_words import made_by
 from servetwin.app.reports.table import Table
 from servetwin.app.words import LOOKS

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from servetwin.app.dashboard.widgets import end_if_stale
-from servetwin.app.figures import Figure, title_of
+from servetwin.app.figures.canvas import Figure, title_of
 from servetwin.app.figures.pictures import (
     PNG_WIDTH_PX,
     THEMES,

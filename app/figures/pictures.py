@@ -7,8 +7,15 @@ from typing import Any, Self
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
-from servetwin.app.figures import Figure, note_of, title_of
-from servetwin.app.figures.canvas import DARK, LIGHT, escape_markup, recoloured
+from servetwin.app.figures.canvas import (
+    DARK,
+    LIGHT,
+    Figure,
+    escape_markup,
+    note_of,
+    recoloured,
+    title_of,
+)
 from servetwin.app.words import asset_table
 
 HEIGHT_PX = 540

@@ -39,11 +39,11 @@ from servetwin.workloads.rows import counted
 
 def verdict_lines(verification: Verification) -> list[str]:
     """Return one verification: the calibration, a table per load, the batches, the verdict."""
-    fit = next(iter(verification.profile.layouts.values()))
+    fit = next(iter(verification.forecast.profile.layouts.values()))
     capacity = verification.forecast.capacity_per_s
     lines = [
         "",
-        f"{verification.config.name}: capacity {capacity.value:.2f}/s "
+        f"{verification.forecast.config.name}: capacity {capacity.value:.2f}/s "
         f"({capacity.low:.2f} to {capacity.high:.2f})",
         f"calibration: {fit_words(fit)}",
     ]
@@ -83,13 +83,13 @@ def fit_words(fit: StepTimeFit) -> str:
 
 def summary_table(verifications: Sequence[Verification]) -> list[str]:
     """Return a line per policy and load: the error of each judged metric, and its interval."""
-    levels = [(one.config.name, level) for one in verifications for level in one.levels]
-    errors = [{row.metric: row for row in level.comparison.metrics} for _, level in levels]
+    levels = [(one.forecast.config.name, level) for one in verifications for level in one.levels]
+    errors = [{row.metric: row for row in level.claims.comparison.metrics} for _, level in levels]
     judged = [m for m in (STEPS, *DEFAULT_LIMITS) if any(m in of for of in errors)]
     heads = [metric_name(m).removesuffix(", all").removeprefix("output ") for m in judged]
     rows = [
         [name, _share(level), *(_interval(of.get(m)) for m in judged),
-         outcome_word(level.comparison.outcome)]
+         outcome_word(level.claims.comparison.outcome)]
         for (name, level), of in zip(levels, errors, strict=True)
     ]  # fmt: skip
     title = f"error, {CONFIDENCE:.0%} interval, per cent"
@@ -112,7 +112,7 @@ def _level_lines(level: Level) -> list[str]:
     return [
         "",
         *wrapped([f"at {_share(level)} of capacity: {sent}"]),
-        *comparison_table(level.comparison.metrics),
+        *comparison_table(level.claims.comparison.metrics),
         *(_lane_claims_lines(lanes) if lanes else []),
         *_claims_lines(level.claims),
         f"client: {', '.join(run.extra['delivered']['verdict'] for run in level.measured)}",
@@ -181,17 +181,18 @@ def _power_line(level: Level) -> str:
 def _conclusion(verification: Verification) -> list[str]:
     """Return the verdict, a sentence on each load, and what may be why."""
     outcome = verification.outcome
-    comparisons = {f"at {_share(level)}": level.comparison for level in verification.levels}
+    comparisons = {f"at {_share(level)}": level.claims.comparison for level in verification.levels}
     sentences = [f"{of}: {' '.join(verdict_in_words(one))}" for of, one in comparisons.items()]
-    proven = (level for level in verification.levels if level.comparison.outcome == "holds")
+    proven = (level for level in verification.levels if level.claims.comparison.outcome == "holds")
     sentences += map(proof_words, proven)
     lines = [
         f"VERDICT: {outcome_word(outcome)}; {WORDS['verification'][outcome]}",
         *wrapped(sentences, "  "),
     ]
-    if outcome != "holds" and verification.not_identified:
+    causes = verification.identified.get("not identified", {})
+    if outcome != "holds" and causes:
         lines += ["possible causes, which calibration could not identify:"]
-        lines += [f"  {name}: {why}" for name, why in verification.not_identified.items()]
+        lines += [f"  {name}: {why}" for name, why in causes.items()]
     return lines
 
 
@@ -199,7 +200,7 @@ def proof_words(level: Level) -> str:
     """Return how exactly both claims of a load hold, in one sentence."""
     bounds = {
         row.metric: max(abs(row.error_low), abs(row.error_high))
-        for row in level.comparison.metrics
+        for row in level.claims.comparison.metrics
         if row.limit is not None and row.error_low is not None and row.error_high is not None
     }
     rest = ", ".join(
@@ -215,7 +216,7 @@ def proof_words(level: Level) -> str:
 
 
 def _share(level: Level) -> str:
-    return f"{100 * level.utilisation:.0f} %"
+    return f"{100 * level.prediction.utilisation:.0f} %"
 
 
 def _interval(row: MetricComparison | None) -> str:

@@ -162,9 +162,9 @@ def finish(verifications: Iterable[Verification], out: Path | None, json: bool) 
         for one in verifications:
             done.append(one)
             if out:
-                folders.append(saving.enter_context(saved(one, out / one.config.name)))
+                folders.append(saving.enter_context(saved(one, out / one.forecast.config.name)))
             if not json:
-                described = profile_lines(one.profile) if one.identified else []
+                described = profile_lines(one.forecast.profile) if one.identified else []
                 typer.echo("\n".join([*described, *verdict_lines(one)]))
             for level in one.levels:
                 provenance = level.prediction.run.extra["provenance"]

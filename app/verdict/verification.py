@@ -6,15 +6,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from servetwin.app.verdict.claims import DEFAULT_LIMITS, JUDGED, Comparison, Outcome, worst
+from servetwin.app.verdict.claims import DEFAULT_LIMITS, JUDGED, Outcome, worst
 from servetwin.app.verdict.forecast import Forecast, LevelForecast
 from servetwin.app.verdict.two_claims import TwoClaims
 from servetwin.app.verdict.why.explanation import WHY, Explanation
-from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.decision_check import DecisionCheck
 from servetwin.sim.experiments.predict import REPLICATIONS
 from servetwin.sim.records.run import Files, Run, save_files, within
-from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 
 VERDICT = "verdict.json"
@@ -60,16 +58,6 @@ class Level:
     claims: TwoClaims
     why: Explanation | None = None
 
-    @property
-    def comparison(self) -> Comparison:
-        """Every metric of both claims."""
-        return self.claims.comparison
-
-    @property
-    def utilisation(self) -> float:
-        """The share of the predicted capacity that was offered."""
-        return self.prediction.utilisation
-
     def as_dict(self) -> dict[str, Any]:
         """The level's verdict and what it rests on, for JSON."""
         return {
@@ -77,7 +65,7 @@ class Level:
             "rate_per_s": self.trace.rate_per_s,
             "predicted_rate_per_s": self.prediction.trace.rate_per_s,
             "provenance": self.prediction.run.extra["provenance"],
-            "comparison": self.comparison.as_dict(),
+            "comparison": self.claims.comparison.as_dict(),
             "refutable_step_time_change": self.claims.refutable,
             "claims": self.claims.as_dict(),
             **({"why": asdict(self.why)} if self.why else {}),
@@ -94,31 +82,15 @@ class Verification:
     """Of all that the engine did since its start, calibration included; None without a step log."""
 
     @property
-    def profile(self) -> Profile:
-        """The frozen profile."""
-        return self.forecast.profile
-
-    @property
-    def config(self) -> PolicyConfig:
-        """The server's policies, as stated or identified."""
-        return self.forecast.config
-
-    @property
     def outcome(self) -> Outcome:
         """The verdict over all loads."""
-        return worst(level.comparison.outcome for level in self.levels)
+        return worst(level.claims.comparison.outcome for level in self.levels)
 
     @property
     def identified(self) -> Mapping[str, Any]:
         """What a black-box calibration identified, and what not; empty where a log stated it."""
-        settings: Mapping[str, Any] = self.profile.engine.get("identified", {})
+        settings: Mapping[str, Any] = self.forecast.profile.engine.get("identified", {})
         return settings
-
-    @property
-    def not_identified(self) -> Mapping[str, str]:
-        """The settings that stayed open, and why."""
-        reasons: Mapping[str, str] = self.identified.get("not identified", {})
-        return reasons
 
     def save(self, folder: Path) -> None:
         """Write the forecast, every measurement, and the verdict.
@@ -145,8 +117,8 @@ class Verification:
         """
         decisions, capacity_per_s = self.decisions, self.forecast.capacity_per_s
         return {
-            "policy": self.config.name,
-            "policies": self.config.as_dict(),
+            "policy": self.forecast.config.name,
+            "policies": self.forecast.config.as_dict(),
             "outcome": self.outcome,
             "holds": self.outcome == "holds",
             "capacity_per_s": capacity_per_s.value,
@@ -154,7 +126,7 @@ class Verification:
             "calibration": self.identified,
             **(self.levels[0].as_dict() if len(self.levels) == 1 else {}),
             "levels": [
-                {"utilisation": level.utilisation, **level.as_dict()} for level in self.levels
+                {"utilisation": one.prediction.utilisation, **one.as_dict()} for one in self.levels
             ],
             "identical_steps": decisions and decisions.agreeing,
             "steps": decisions and decisions.steps,

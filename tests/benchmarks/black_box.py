@@ -78,14 +78,14 @@ def table_head() -> list[str]:
 
 def row(name: str, found: Verification, level: Level) -> str:
     """One line of the table."""
-    by_name = {metric.metric: metric for metric in level.comparison.metrics}
+    by_name = {metric.metric: metric for metric in level.claims.comparison.metrics}
     cells = [
         name,
-        f"{100 * level.utilisation:.0f} %",
+        f"{100 * level.prediction.utilisation:.0f} %",
         f"{level.trace.rate_per_s:.2f}/s",
         *(_cell(by_name[metric]) for metric in METRICS),
-        level.comparison.outcome,
-        ", ".join(found.not_identified) or "-",
+        level.claims.comparison.outcome,
+        ", ".join(found.identified.get("not identified", {})) or "-",
     ]
     return f"| {' | '.join(cells)} |"
 

@@ -188,7 +188,7 @@ def _printed(python: str, code: str, arguments: Iterable[str]) -> list[str]:
 
 def report(name: str, what: str, found: Verification, kv_tokens: int | None) -> list[str]:
     """The rows of the table and what was identified, in Markdown."""
-    told = found.profile.engine["identified"]
+    told = found.forecast.profile.engine["identified"]
     identified = ", ".join(f"{key} {value}" for key, value in told["identified"].items())
     return [
         *(row(f"`{name}`", found, level) for level in found.levels),

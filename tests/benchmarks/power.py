@@ -69,8 +69,10 @@ def engine(
 def rejudged(level: Level, profile: Profile, scale: float) -> Outcome:
     """Judge the measurements of a level with a profile whose steps take ``scale`` times as long."""
     if scale == 1.0:
-        return level.comparison.outcome
-    limits = {row.metric: row.limit for row in level.comparison.metrics if row.limit is not None}
+        return level.claims.comparison.outcome
+    limits = {
+        row.metric: row.limit for row in level.claims.comparison.metrics if row.limit is not None
+    }
     scaled = profile.scaled(scale)
     return TwoClaims.of(level.measured, level.trace, scaled, limits, 0).comparison.outcome
 
@@ -112,14 +114,19 @@ def main(
         if out:
             found.save(out / f"trial-{trial}")
         for level in found.levels:
-            levels[level.utilisation].append(level)
-            outcomes = {s: rejudged(level, found.profile, s) for s in SCALES}
-            counts.update((level.utilisation, s, outcome) for s, outcome in outcomes.items())
-            errors = "".join(f"\n{line}" for line in comparison_table(level.comparison.metrics))
+            levels[level.prediction.utilisation].append(level)
+            outcomes = {s: rejudged(level, found.forecast.profile, s) for s in SCALES}
+            counts.update(
+                (level.prediction.utilisation, s, outcome) for s, outcome in outcomes.items()
+            )
+            errors = "".join(
+                f"\n{line}" for line in comparison_table(level.claims.comparison.metrics)
+            )
             say(
-                f"trial {trial}, {100 * level.utilisation:.0f} %: {len(level.measured)} tests, "
+                f"trial {trial}, {100 * level.prediction.utilisation:.0f} %: "
+                f"{len(level.measured)} tests, "
                 f"{time.monotonic() - began_s:.0f} s; {outcomes}; "
-                f"{'; '.join(level.comparison.doubts)}{errors}"
+                f"{'; '.join(level.claims.comparison.doubts)}{errors}"
             )
     for utilisation in UTILISATIONS:
         for scale in SCALES:

@@ -77,12 +77,12 @@ HEAD = ("window", "policies", "load", "throughput", "TPOT", "TTFT", "TTFT p90", 
 def rows(name: str, found: Verification) -> Iterator[list[str]]:
     """The cells of each load of a verification."""
     for level in found.levels:
-        by_name = {row.metric: row for row in level.comparison.metrics}
+        by_name = {row.metric: row for row in level.claims.comparison.metrics}
         yield [
-            name, found.config.name, f"{100 * level.utilisation:.0f} %",
+            name, found.forecast.config.name, f"{100 * level.prediction.utilisation:.0f} %",
             *(percent(by_name[metric]) for metric in WANTED),
             "met" if is_met(by_name) else "missed",
-            f"{level.comparison.outcome} {'; '.join(level.comparison.doubts)}",
+            f"{level.claims.comparison.outcome} {'; '.join(level.claims.comparison.doubts)}",
         ]  # fmt: skip
 
 

@@ -6,14 +6,23 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app import figures
+from servetwin.app.figures import (
+    agreement,
+    canvas,
+    curves,
+    frontier,
+    load_curves,
+    over_time,
+    stacked_bars,
+    timeline,
+)
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)
 
 TWO = {"A": A, "B": B}
 
-LOOKS = figures.looks(TWO)
+LOOKS = canvas.looks(TWO)
 
 MEASURED = {"A": load_test().requests}
 
@@ -23,8 +32,8 @@ STEPS = steps_frame().assign(steps=1, decode_sequences=2, rows=3)
 
 SPANS = pd.DataFrame({"line": [0], "part": ["decode"], "start_s": [0.0], "end_s": [1.0]})
 
-MOMENTS = figures.TimelineData(
-    0.0, 9.0, A.head(3), SPANS, STEPS, figures.state_of_steps(STEPS, 1000)
+MOMENTS = timeline.TimelineData(
+    0.0, 9.0, A.head(3), SPANS, STEPS, over_time.state_of_steps(STEPS, 1000)
 )  # fmt: skip
 
 ERRORS = pd.DataFrame({"metric": ["TTFT"], "error": 1.0, "low": -1.0, "high": 2.0, "allowed": 10.0})
@@ -64,31 +73,31 @@ LOADS = pd.DataFrame(
     {"series": ["A", "A", "B"], "rate": [2.0, 4.0, 2.0], "ttft_s_p99": [0.1, 0.9, 0.2]}
 )
 
-DRAWN: dict[str, Callable[[], figures.Figure]] = {
-    "cdf": lambda: figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
-    "gaps": lambda: figures.chunk_gap_cdf(MEASURED, LOOKS),
-    "latency": lambda: figures.latency_over_time(TWO, "tpot_s", LOOKS, 0.05),
-    "throughput": lambda: figures.throughput_over_time(TWO, LOOKS),
-    "lag": lambda: figures.schedule_lag(MEASURED, LOOKS),
-    "server": lambda: figures.server_over_time(
-        {"A": figures.state_of_steps(steps_frame(), 1000)}, LOOKS
+DRAWN: dict[str, Callable[[], canvas.Figure]] = {
+    "cdf": lambda: curves.latency_cdf(TWO, "ttft_s", LOOKS, 0.5),
+    "gaps": lambda: curves.chunk_gap_cdf(MEASURED, LOOKS),
+    "latency": lambda: over_time.latency_over_time(TWO, "tpot_s", LOOKS, 0.05),
+    "throughput": lambda: over_time.throughput_over_time(TWO, LOOKS),
+    "lag": lambda: over_time.schedule_lag(MEASURED, LOOKS),
+    "server": lambda: over_time.server_over_time(
+        {"A": over_time.state_of_steps(steps_frame(), 1000)}, LOOKS
     ),
-    "gantt": lambda: figures.gantt(A),
-    "lanes": lambda: figures.swim_lanes(TASK),
-    "agreement": lambda: figures.predicted_against_measured(A, {"B": B}, "e2e_s", LOOKS),
-    "differences": lambda: figures.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
-    "memory": lambda: figures.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),
-    "timeline": lambda: figures.timeline(MOMENTS, "r1"),
-    "explained": lambda: figures.request_parts("r1", {"queue": 1.0, "decode": 3.0}),
-    "errors": lambda: figures.errors_with_intervals(ERRORS),
-    "evidence": lambda: figures.predicted_by_evidence(EVIDENCE),
-    "bands": lambda: figures.error_per_band(BANDS, "ttft_s"),
-    "step time": lambda: figures.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
-    "rests": lambda: figures.provenance_bar(
+    "gantt": lambda: timeline.gantt(A),
+    "lanes": lambda: timeline.swim_lanes(TASK),
+    "agreement": lambda: agreement.predicted_against_measured(A, {"B": B}, "e2e_s", LOOKS),
+    "differences": lambda: over_time.differences_over_time({"A": FRAME}, "ttft_s", LOOKS),
+    "memory": lambda: stacked_bars.memory_bar({"A": {"weights": 3.0, "free": 1.0}}, "GiB"),
+    "timeline": lambda: timeline.timeline(MOMENTS, "r1"),
+    "explained": lambda: stacked_bars.request_parts("r1", {"queue": 1.0, "decode": 3.0}),
+    "errors": lambda: agreement.errors_with_intervals(ERRORS),
+    "evidence": lambda: agreement.predicted_by_evidence(EVIDENCE),
+    "bands": lambda: agreement.error_per_band(BANDS, "ttft_s"),
+    "step time": lambda: curves.step_time_curve({"A": CURVE}, "decodes, count", LOOKS),
+    "rests": lambda: stacked_bars.provenance_bar(
         {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
     ),
-    "gains": lambda: figures.gains_over_time(GAINS, "A", "B"),
-    "frontier": lambda: figures.frontier(
+    "gains": lambda: over_time.gains_over_time(GAINS, "A", "B"),
+    "frontier": lambda: frontier.frontier(
         GRID,
         "goodput_per_s",
         "goodput, requests/s",
@@ -96,5 +105,7 @@ DRAWN: dict[str, Callable[[], figures.Figure]] = {
         best=1,
         tpot_limit_s=0.02,
     ),
-    "loads": lambda: figures.latency_by_load(LOADS, "ttft_s", LOOKS, limit_s=0.5, now_per_s=3.0),
+    "loads": lambda: load_curves.latency_by_load(
+        LOADS, "ttft_s", LOOKS, limit_s=0.5, now_per_s=3.0
+    ),
 }

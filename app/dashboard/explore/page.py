@@ -12,7 +12,6 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from servetwin.app import figures
 from servetwin.app.dashboard import simulations
 from servetwin.app.dashboard.charts import (
     chart,
@@ -23,7 +22,7 @@ from servetwin.app.dashboard.charts import (
     table,
 )
 from servetwin.app.dashboard.explore import comparison
-from servetwin.app.dashboard.explore.verdict import facts, judge
+from servetwin.app.dashboard.explore.verdict import facts, verdict_text
 from servetwin.app.dashboard.formatting import escaped, page_text, plain
 from servetwin.app.dashboard.jobs.job import progress_of
 from servetwin.app.dashboard.jobs.priority_lock import Rank
@@ -53,6 +52,7 @@ from servetwin.app.dashboard.scenario_words import (
 )
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import await_rest, control, end_if_stale, problems_shown
+from servetwin.app.figures import canvas, curves, load_curves, over_time
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.words import METRICS, asset_table
 from servetwin.sim.experiments.paired_comparison import largest_differences
@@ -142,12 +142,12 @@ class _Answer:
         outcome, baseline = self._outcome, self._baseline
         summaries = simulations.finished_replications(outcome)
         attainment = interval(summaries, "slo_attainment")
-        verdict = judge(replace(self._facts, interval=attainment))
+        found = replace(self._facts, interval=attainment)
         before = summaries_so_far(baseline) if baseline else None
         unknown = baseline is not None and only_prefix_cache_differs(baseline, outcome)
         with self._verdict.container():
-            kind, icon = _BOXES[verdict.kind]
-            getattr(st, kind)(verdict.text, icon=f":material/{icon}:")
+            kind, icon = _BOXES[found.kind]
+            getattr(st, kind)(verdict_text(found), icon=f":material/{icon}:")
         with self._row.container():
             why = CANNOT_TELL if unknown else None
             metrics_row(self.metrics, summaries_so_far(outcome), before, why)
@@ -162,8 +162,8 @@ def _loads(metric: str, words: DeltaGenerator, outcomes: Outcomes) -> None:
     slo, rate_per_s = outcome.file.slo, outcome.file.workload.rate_per_s
     now_per_s = outcome.trace.rate_per_s if rate_per_s is None else rate_per_s
     points = finished_points(job)
-    figure = figures.latency_by_load(
-        points, metric, figures.looks(outcomes),
+    figure = load_curves.latency_by_load(
+        points, metric, canvas.looks(outcomes),
         limit_s=getattr(slo.slo(), metric), now_per_s=now_per_s,
     )  # fmt: skip
     if slo.slo() != SLO():
@@ -202,10 +202,10 @@ def _say_what_is_unknown(outcomes: Outcomes) -> None:
 
 def _distributions(outcomes: Outcomes) -> None:
     requests = {name: outcome.run.requests for name, outcome in outcomes.items()}
-    looks = figures.looks(outcomes)
+    looks = canvas.looks(outcomes)
     slo = outcomes[comparison.OWN_LABEL].file.slo.slo()
     drawn = {
-        f"explore_{metric}": figures.latency_cdf(requests, metric, looks, getattr(slo, metric))
+        f"explore_{metric}": curves.latency_cdf(requests, metric, looks, getattr(slo, metric))
         for metric in ("ttft_s", "tpot_s")
     }
     charts_by_two(drawn, simulated_source(outcomes.values()))
@@ -221,7 +221,7 @@ def _gains(outcomes: Outcomes) -> None:
     a, b = outcomes[first], outcomes[other]
     gains = comparison.request_gains(a.run.requests, b.run.requests)
     st.markdown(comparison.gains_sentence(gains, escaped(first), escaped(other)))
-    chart(figures.gains_over_time(gains, first, other), "explore_gains", simulated_source((a, b)))
+    chart(over_time.gains_over_time(gains, first, other), "explore_gains", simulated_source((a, b)))
     frames = largest_differences(gains, 5)
     titles = ("Largest gains", "Largest losses")
     for column, title, frame in zip(st.columns(2), titles, frames, strict=True):

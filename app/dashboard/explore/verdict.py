@@ -76,23 +76,6 @@ class VerdictFacts:
         return any(share > 1 - self.wanted for share in self.missed.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Sentences of Markdown; ``reason`` has the shares and rates behind the headline."""
-
-    kind: Kind
-    headline: str
-    reason: str
-    bottleneck: str
-    helps: str | None
-
-    @property
-    def text(self) -> str:
-        """Return the whole verdict."""
-        helps = (f"**What would help:** {self.helps}",) if self.helps else ()
-        return "\n\n".join([f"**{self.headline}** {self.reason}", self.bottleneck, *helps])
-
-
 def facts(outcome: SimulatedScenario) -> VerdictFacts:
     """Return the facts of one simulation, without the interval over its replications."""
     policies, slo = outcome.scenario.policies, outcome.file.slo.slo()
@@ -122,13 +105,15 @@ def facts(outcome: SimulatedScenario) -> VerdictFacts:
     )
 
 
-def judge(facts: VerdictFacts) -> Verdict:
-    """Return the verdict on these facts."""
+def verdict_text(facts: VerdictFacts) -> str:
+    """Return the verdict on these facts, as Markdown: its headline first, then what explains it."""
     headline = _HEADLINES[facts.kind if facts.limits else "none"].format(facts.limits)
     if facts.bottleneck.overloaded:
         headline = f"Overloaded: the queue grows. {headline}"
     reason = " ".join(filter(None, [_attainment(facts), _load(facts.bottleneck)]))
-    return Verdict(facts.kind, headline, reason, _bottleneck(facts), _helps(facts))
+    helps = _helps(facts)
+    more = [f"**What would help:** {helps}"] if helps else []
+    return "\n\n".join([f"**{headline}** {reason}", _bottleneck(facts), *more])
 
 
 def _attainment(facts: VerdictFacts) -> str:

@@ -23,7 +23,7 @@ from servetwin.app.dashboard.scenario.uploads import uploads
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.dashboard.trust.trials import COMMAND, ERROR_COLUMNS, bundled
 from servetwin.app.dashboard.widgets import control, problems_shown, uploader
-from servetwin.app.figures import looks
+from servetwin.app.figures.canvas import looks
 from servetwin.app.reports.html.facts import doubts, facts
 from servetwin.app.reports.html.page import made_when, render_html
 from servetwin.app.reports.html.run_charts import run_charts

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pandas as pd
 import streamlit as st
 
-from servetwin.app import figures
 from servetwin.app.dashboard.charts import charts_by_two
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.measure.kept import OPEN, draw_kept_runs
@@ -15,6 +14,7 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario
 from servetwin.app.dashboard.scenario_words import simulated_source
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate_or_stop
 from servetwin.app.dashboard.widgets import draw_every, problems_shown
+from servetwin.app.figures import canvas, over_time
 from servetwin.app.words import METRICS, short
 from servetwin.loadtest.dialects.servers import DIALECTS
 from servetwin.loadtest.endpoint import endpoint_url
@@ -131,9 +131,11 @@ def _median(answers: pd.DataFrame, name: str) -> tuple[str, str]:
 def _charts(answers: pd.DataFrame, outcome: SimulatedScenario) -> None:
     """Draw the answers so far beside the prediction, as a report draws both at the end."""
     requests, slo = {"predicted": outcome.run.requests, "measured": answers}, outcome.file.slo.slo()
-    looks = figures.looks(requests)
+    looks = canvas.looks(requests)
     shown = {
-        f"measure_live_{name}": figures.latency_over_time(requests, name, looks, getattr(slo, name))
+        f"measure_live_{name}": over_time.latency_over_time(
+            requests, name, looks, getattr(slo, name)
+        )
         for name in _LATENCIES
     }
     charts_by_two(shown, simulated_source([outcome]))

@@ -8,7 +8,6 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, downloads, reserved, table
 from servetwin.app.dashboard.explore import comparison
 from servetwin.app.dashboard.formatting import escaped, page_text
@@ -23,6 +22,7 @@ from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scen
 from servetwin.app.dashboard.scenario.uploads import given, packed, result_keys
 from servetwin.app.dashboard.scenario_words import grid_source
 from servetwin.app.dashboard.widgets import control, or_stop
+from servetwin.app.figures import canvas, frontier, load_curves
 from servetwin.app.reports.how_many import (
     HEAD_MEANINGS,
     HEADS,
@@ -161,10 +161,10 @@ def _figures(answers: Sequence[Answer], plan: _Plan) -> None:
     if not shown:
         return
     target = plan.query.target
-    looks = figures.looks(candidate.label for candidate in plan.candidates)
-    figure = figures.count_curves(shown, target, HEADS[plan.query.what], looks)
+    looks = canvas.looks(candidate.label for candidate in plan.candidates)
+    figure = load_curves.count_curves(shown, target, HEADS[plan.query.what], looks)
     chart(figure, "plan_chart", grid_source(plan.base))
-    cut = " Higher values are cut off; the table has them." if figures.is_cut(shown) else ""
+    cut = " Higher values are cut off; the table has them." if load_curves.is_cut(shown) else ""
     st.caption(page_text("plan.symbols", cut=cut))
     frame = pd.DataFrame(table_rows(answers, target))
     columns = {head: st.column_config.Column(help=help_) for head, help_ in HEAD_MEANINGS.items()}
@@ -181,7 +181,7 @@ def _frontier(plan: _Plan) -> None:
     share = target.attainment
     points["on_front"] = sweep.on_front(points, sweep.INTERACTIVITY, y)
     st.markdown(f"**{escaped(conclusion(points, share))}**")
-    figure = figures.frontier(
+    figure = frontier.frontier(
         points, y, _GOODPUT, share=share, best=sweep.best_point(points, y, share),
         tpot_limit_s=target.slo.tpot_s,
     )  # fmt: skip

@@ -7,7 +7,6 @@ from typing import Any
 
 import streamlit as st
 
-from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, charts_by_two, downloads, report_table, table
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import last_change_s
@@ -27,7 +26,7 @@ from servetwin.app.dashboard.trust.real_gpus import (
     real_gpus,
 )
 from servetwin.app.dashboard.widgets import control
-from servetwin.app.figures.agreement import shown_metric
+from servetwin.app.figures import agreement, canvas, curves, stacked_bars
 from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.tables import comparison_table, error_rows
 from servetwin.app.reports.report_folders import Trial
@@ -64,7 +63,7 @@ def _scenario(scenario: ScenarioFile) -> None:
         st.error(escaped(str(error)))
         return
     provenance = outcome.run.extra["provenance"]
-    bar = figures.provenance_bar(provenance)
+    bar = stacked_bars.provenance_bar(provenance)
     if len(bar.data) > 1:
         chart(bar, "trust_rests", simulated_source([outcome]))
     _say_what_it_rests_on(outcome, provenance)
@@ -102,7 +101,7 @@ def _verdict(name: str, trial: Trial) -> None:
     st.caption(escaped(f"Measured {trials.when_and_where(trial)}."))
     if (trials.EXAMPLE / name).is_dir():
         st.caption(page_text("trust.example", command=trials.COMMAND))
-    chart(figures.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
+    chart(agreement.errors_with_intervals(error_rows(metrics)), "trust_errors", _source(trial))
     with st.expander("The errors as a table"):
         alt = "Errors of the prediction, with verdicts."
         report_table(comparison_table(comparison), alt, trials.ERROR_COLUMNS)
@@ -119,9 +118,9 @@ def _errors(trial: Trial) -> None:
     )  # fmt: skip
     predicted = trial.predicted.run.requests
     measured = {named.name.rpartition("/")[2]: named.run.requests for named in trial.measured}
-    looks = figures.looks(measured)
-    percentiles = figures.predicted_against_measured(predicted, measured, metric, looks)
-    bands = figures.error_per_band(
+    looks = canvas.looks(measured)
+    percentiles = agreement.predicted_against_measured(predicted, measured, metric, looks)
+    bands = agreement.error_per_band(
         error_by_band(predicted, list(measured.values()), metric), metric
     )
     charts_by_two({"trust_percentiles": percentiles, "trust_bands": bands}, _source(trial))
@@ -149,12 +148,12 @@ def _describe(profile: Profile) -> None:
 
 
 def _fits(profile: Profile) -> None:
-    looks = figures.looks(profile.layouts)
+    looks = canvas.looks(profile.layouts)
     fits = {str(name): fit for name, fit in profile.layouts.items()}
     decodes = {name: profile_fit.decode_curve(fit) for name, fit in fits.items()}
     prompts = {name: profile_fit.prompt_curve(fit) for name, fit in fits.items()}
-    decode_steps = figures.step_time_curve(decodes, "decodes, count", looks)
-    prompt_steps = figures.step_time_curve(prompts, "prompt, tokens", looks)
+    decode_steps = curves.step_time_curve(decodes, "decodes, count", looks)
+    prompt_steps = curves.step_time_curve(prompts, "prompt, tokens", looks)
     source = f"From {profile.describe()[0]}; {made_by()}"
     charts_by_two({"trust_decodes": decode_steps, "trust_prompts": prompt_steps}, source)
 
@@ -166,7 +165,7 @@ def _real_gpus() -> None:
     source = (
         f"Measured by others ({results['source']}); predicted on {results['date']}; {made_by()}"
     )
-    chart(figures.predicted_by_evidence(points), "trust_gpus", source)
+    chart(agreement.predicted_by_evidence(points), "trust_gpus", source)
     downloads(points, "real_gpus")
     with st.expander("How they were measured, and all figures"):
         st.markdown(escaped(measurement_in_words(results)))
@@ -180,7 +179,7 @@ def _real_gpus() -> None:
 def _tables_of_gpus(results: Results, metrics: Iterable[str]) -> None:
     formats = {"error, %": _PERCENT, "predicted": _FOUR_DIGITS, "measured": _FOUR_DIGITS}
     for metric in metrics:
-        st.markdown(f"**{shown_metric(figures_by_evidence(results), metric).title}**")
+        st.markdown(f"**{agreement.shown_metric(figures_by_evidence(results), metric).title}**")
         frame = evidence_table(results, metric)
         columns = {
             head: form

@@ -7,7 +7,6 @@ from math import ceil, floor
 import pandas as pd
 import streamlit as st
 
-from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, downloads
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.kept_runs.folder import kept_runs, last_change_s
@@ -18,7 +17,7 @@ from servetwin.app.dashboard.why import shown_run as visible
 from servetwin.app.dashboard.why.request_explanation import draw_explanation, slowest_table
 from servetwin.app.dashboard.why.shown_run import ShownRun, from_folder, from_simulation
 from servetwin.app.dashboard.widgets import control, problems_shown
-from servetwin.app.figures.timeline import MOST_BATCHES
+from servetwin.app.figures import canvas, timeline
 from servetwin.app.reports.run_words import source_line
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.tasks import task_of
@@ -47,12 +46,12 @@ def page() -> None:
     _chart(run, row)
     if (task := task_of(run.run.requests, row)) is not None:
         st.subheader("Its task")
-        figure = figures.swim_lanes(task, None if row is None else _name(run, row))
+        figure = timeline.swim_lanes(task, None if row is None else _name(run, row))
         chart(
             figure, "why_task", source_line([run.run]), on_select=partial(_take_click, "why_task"),
             selection_mode="points",
         )  # fmt: skip
-        st.caption(page_text("why.task", description=figures.alt_text(figure)))
+        st.caption(page_text("why.task", description=canvas.alt_text(figure)))
     _slowest(slowest)
     downloads(run.run.requests, "requests")
     downloads(run.run.steps, "steps")
@@ -109,12 +108,12 @@ def _window(run: ShownRun, row: int | None) -> tuple[float, float]:
 def _chart(run: ShownRun, row: int | None) -> None:
     choice = visible.in_window(run, _window(run, row), row)
     shown = visible.timeline_data(run, choice)
-    figure = figures.timeline(shown, None if row is None else _name(run, row))
+    figure = timeline.timeline(shown, None if row is None else _name(run, row))
     chart(
         figure, "why_timeline", source_line([run.run]),
         on_select=partial(_take_click, "why_timeline"), selection_mode="points",
     )  # fmt: skip
-    joined = page_text("why.joined") if len(shown.steps) > MOST_BATCHES else ""
+    joined = page_text("why.joined") if len(shown.steps) > timeline.MOST_BATCHES else ""
     st.caption(page_text("why.chart", description=choice.description, joined=joined))
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from servetwin.app import figures
 from servetwin.app.dashboard.charts import chart, table
 from servetwin.app.dashboard.formatting import escaped
+from servetwin.app.figures import stacked_bars
 from servetwin.app.reports.explanation import (
     costliest_delay,
     neighbour_lines,
@@ -34,7 +34,7 @@ def draw_explanation(
     st.button("Show it in the timeline", on_click=zoom)
     if explanation.parts_s:
         chart(
-            figures.request_parts(explanation.request_id, explanation.parts_s),
+            stacked_bars.request_parts(explanation.request_id, explanation.parts_s),
             "why_parts",
             source,
         )
@@ -51,7 +51,7 @@ def parts_table(explanation: Explanation) -> pd.DataFrame:
     whole_s = sum(explanation.parts_s.values()) or 1.0
     unit, factor = duration_unit([whole_s])
     return pd.DataFrame(
-        {"part": figures.PART_LOOKS[part][0], unit: factor * s, "share, %": 100 * s / whole_s}
+        {"part": stacked_bars.PART_LOOKS[part][0], unit: factor * s, "share, %": 100 * s / whole_s}
         for part, s in explanation.parts_s.items()
     )
 
@@ -86,7 +86,7 @@ def _delay(one: Explanation) -> str:
     part = costliest_delay(one)
     if part is None:
         return "nothing"
-    return f"{figures.PART_LOOKS[part][0]}, {100 * one.parts_s[part] / one.e2e_s:.0f} %"
+    return f"{stacked_bars.PART_LOOKS[part][0]}, {100 * one.parts_s[part] / one.e2e_s:.0f} %"
 
 
 def _draw_steps(steps: pd.DataFrame) -> None:

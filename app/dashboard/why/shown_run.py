@@ -10,8 +10,9 @@ import pandas as pd
 from servetwin.app.dashboard.scenario_words import recorded_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.app.dashboard.trust.error_by_load import in_flight
-from servetwin.app.figures import TimelineData, state_of_steps
 from servetwin.app.figures.canvas import evenly
+from servetwin.app.figures.over_time import state_of_steps
+from servetwin.app.figures.timeline import TimelineData
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.sim.explain.explain import Explainer
 from servetwin.sim.records.run import Run, load_run

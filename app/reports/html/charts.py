@@ -12,7 +12,7 @@ from functools import cache
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from servetwin.app.figures import Figure, alt_text, note_of
+from servetwin.app.figures.canvas import Figure, alt_text, note_of
 from servetwin.app.figures.pictures import THEMES
 
 

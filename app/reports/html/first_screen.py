@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from servetwin.app import figures
+from servetwin.app.figures import agreement, canvas, curves
 from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.reports import level_sweep
@@ -63,7 +63,11 @@ class Screen:
 
 
 def judged_screen(
-    trials: Sequence[Trial], runs: Sequence[NamedRun], slo: SLO | None, looks: Looks, charts: Charts
+    trials: Sequence[Trial],
+    runs: Sequence[NamedRun],
+    slo: SLO | None,
+    looks: Looks,
+    charts: Charts,
 ) -> Screen:
     """Return the verdict on predictions, predicted and measured figures, and a chart of both."""
     card = _verdict_card(trials, [slo_line(runs, slo)] if slo else [])
@@ -71,7 +75,7 @@ def judged_screen(
     worst_trial, first, rest = trials[0], trials[:MOST_TRIALS], trials[MOST_TRIALS:]
     both = {one.name: one.run.requests for one in (worst_trial.predicted, *worst_trial.measured)}
     name = f": {worst_trial.name}" if len(trials) > 1 else ""
-    latency = figures.latency_cdf(both, "ttft_s", looks)
+    latency = curves.latency_cdf(both, "ttft_s", looks)
     return Screen(
         card,
         judged_table(first),
@@ -144,14 +148,14 @@ def _because(verdict: str) -> str:
     return _VERDICT.sub(lambda match: match[1].upper(), verdict)
 
 
-def _errors(trials: Sequence[Trial]) -> figures.Figure:
+def _errors(trials: Sequence[Trial]) -> canvas.Figure:
     """Draw the error of each judged metric; of several trials, under the name of each."""
     frames = []
     for trial in trials:
         frames.append(error_rows([row for row in trial.comparison.metrics if row.limit]))
         if len(trials) > 1:
             frames[-1]["metric"] += f", {trial.name}"
-    return figures.errors_with_intervals(pd.concat(frames, ignore_index=True))
+    return agreement.errors_with_intervals(pd.concat(frames, ignore_index=True))
 
 
 def _figures_in_words(named: NamedRun) -> str:

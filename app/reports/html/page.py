@@ -8,7 +8,7 @@ from operator import itemgetter
 import yaml
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from servetwin.app import figures
+from servetwin.app.figures import agreement, canvas, over_time
 from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.pictures import Caption
 from servetwin.app.reports.claims import render_requests
@@ -49,7 +49,7 @@ def render_html(
         replace(one, run=run_without_paths(one.run), verdict=without_paths(one.verdict))
         for one in runs
     ]
-    looks, charts = figures.looks(named.name for named in runs), Charts()
+    looks, charts = canvas.looks(named.name for named in runs), Charts()
     all_charts = list(run_charts(runs, looks, slo or SLO()))
     screens = [sweep_screen(name, sweep, charts) for name, sweep in sweeps.items()]
     if trials:
@@ -86,9 +86,9 @@ def render_html(
     )
 
 
-def picture_page(figure: figures.Figure, caption: Caption) -> str:
+def picture_page(figure: canvas.Figure, caption: Caption) -> str:
     """Return a chart that can be zoomed, with title, source and link; about 2 MB, no network."""
-    charts, title = Charts(), figures.title_of(figure)
+    charts, title = Charts(), canvas.title_of(figure)
     chart = charts.place("", figure)
     return _render("picture.html.j2", charts, title=title, chart=chart, caption=caption)
 
@@ -142,10 +142,10 @@ def _agreement_charts(
     }
     for name in LATENCIES:
         label, predicted = METRICS[name].label, trial.predicted.run.requests
-        percentiles = figures.predicted_against_measured(predicted, measured, name, looks)
+        percentiles = agreement.predicted_against_measured(predicted, measured, name, looks)
         yield charts.place(f"{label}, percentile by percentile", percentiles)
-        over_time = figures.differences_over_time(off, name, looks)
-        yield charts.place(f"{label}, request by request", over_time)
+        errors = over_time.differences_over_time(off, name, looks)
+        yield charts.place(f"{label}, request by request", errors)
 
 
 def _as_sent(predicted: NamedRun, measured: NamedRun) -> dict[str, object]:

@@ -13,7 +13,7 @@ from servetwin.sim.records.run import NotWritten, write_files
 from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 if TYPE_CHECKING:
-    from servetwin.app.figures import Figure
+    from servetwin.app.figures.canvas import Figure
     from servetwin.app.figures.pictures import Caption
     from servetwin.app.reports.report_folders import NamedRun
     from servetwin.sim.records.metrics import SLO

@@ -77,7 +77,7 @@ def test_every_request_is_predicted_and_measured(found: Verification) -> None:
         assert run.summary()["requests"]["finished"] == REQUESTS
     measured, predicted = level.measured[0].requests, level.prediction.run.requests
     assert measured["output_tokens"].tolist() == predicted["output_tokens"].tolist()
-    if found.config.prefix_cache:
+    if found.forecast.config.prefix_cache:
         assert measured["cached_tokens"].sum() > 0
         again = level.measured[1].requests["cached_tokens"].sum()
         assert again < 1.5 * measured["cached_tokens"].sum(), "a repeat must not find its twin"
@@ -85,7 +85,7 @@ def test_every_request_is_predicted_and_measured(found: Verification) -> None:
 
 def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
     (level,) = found.levels
-    rows = {row.metric: row for row in level.comparison.metrics}
+    rows = {row.metric: row for row in level.claims.comparison.metrics}
     assert rows.keys() >= DEFAULT_LIMITS.keys() - {"ttfo_s.mean"}, "no request reasons"
     for metric in DEFAULT_LIMITS.keys() & rows.keys():
         row, bound = rows[metric], DEFAULT_LIMITS[metric]
@@ -102,7 +102,7 @@ def test_the_verdict_judges_what_has_a_limit(found: Verification) -> None:
     assert level.claims
     assert "machine: " in lines
     record = json.loads(as_json([found]))
-    assert record["verifications"][0]["policy"] == record["policy"] == found.config.name
+    assert record["verifications"][0]["policy"] == record["policy"] == found.forecast.config.name
     assert record["identical_steps"] == record["steps"]
 
 
@@ -121,10 +121,10 @@ def test_what_was_found_is_kept(found: Verification, tmp_path: Path) -> None:
     assert load_run(tmp_path / "at-70" / "predicted").kind == "simulation"
     assert load_run(tmp_path / "at-70" / "measured-2").kind == "loadtest"
     (trial,) = find_runs([tmp_path])[1]
-    assert trial.comparison == found.levels[0].comparison
+    assert trial.comparison == found.levels[0].claims.comparison
     assert trial.why == found.levels[0].why
     profile = load_profile(str(tmp_path / "profile.json"))
-    assert profile.policy_config() == found.config
+    assert profile.policy_config() == found.forecast.config
     assert profile.api.request_s < 0.05, "a static server's wait is not the API's latency"
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app import figures
+from servetwin.app.figures import agreement, canvas, frontier
 from servetwin.app.words import LOOKS, asset_table
 from servetwin.sim.experiments.sweep import GOODPUT, THROUGHPUT
 from tests.support.drawn_figures import LOOKS as LOOKS_OF_RUNS
@@ -17,7 +17,7 @@ Y_TITLE = "goodput per replica, requests/s"
 
 
 def test_a_run_agrees_with_itself_on_the_diagonal() -> None:
-    points = figures.predicted_against_measured(A, {"A": A}, "ttft_s", LOOKS_OF_RUNS).data[0]
+    points = agreement.predicted_against_measured(A, {"A": A}, "ttft_s", LOOKS_OF_RUNS).data[0]
     assert list(points.x) == list(points.y)
     middle = points.text.index("p50")
     assert points.x[middle] == pytest.approx(A["ttft_s"].median() * 1e3, rel=1e-6)
@@ -38,15 +38,15 @@ ROWS = pd.DataFrame(
 
 
 @pytest.fixture
-def drawn() -> figures.Figure:
-    return figures.predicted_by_evidence(ROWS)
+def drawn() -> canvas.Figure:
+    return agreement.predicted_by_evidence(ROWS)
 
 
-def points(figure: figures.Figure) -> list[figures.Figure]:
+def points(figure: canvas.Figure) -> list[canvas.Figure]:
     return [trace for trace in figure.data if trace.mode == "markers" and trace.x[0] is not None]
 
 
-def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: figures.Figure) -> None:
+def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: canvas.Figure) -> None:
     found = points(drawn)
     assert [trace.xaxis for trace in found] == ["x"] * len(EVIDENCE) + ["x2"] * len(EVIDENCE)
     assert all(list(trace.x) == [1000, 2000] * 2 for trace in found)
@@ -55,7 +55,7 @@ def test_every_figure_is_a_point_in_the_panel_of_its_metric(drawn: figures.Figur
     assert titles == ["measured<br>TTFT, ms", "measured<br>TPOT, ms"]
 
 
-def test_both_axes_are_logarithmic_with_equal_ends_and_ticks(drawn: figures.Figure) -> None:
+def test_both_axes_are_logarithmic_with_equal_ends_and_ticks(drawn: canvas.Figure) -> None:
     for x, y in zip(drawn.select_xaxes(), drawn.select_yaxes(), strict=True):
         assert (x.type, y.type) == ("log", "log")
         assert (x.range, x.tickvals) == (y.range, y.tickvals)
@@ -63,7 +63,7 @@ def test_both_axes_are_logarithmic_with_equal_ends_and_ticks(drawn: figures.Figu
         assert x.ticktext == ("1,000", "1,500", "2,000")
 
 
-def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: figures.Figure) -> None:
+def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: canvas.Figure) -> None:
     first = points(drawn)[: len(EVIDENCE)]
     assert [trace.name for trace in first] == [words["label"] for words in EVIDENCE.values()]
     colours = [LOOKS[words["origin"]][0] for words in EVIDENCE.values()]
@@ -74,13 +74,13 @@ def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: figures.Figu
     assert legend == ["within 10 %", "equal", *(trace.name for trace in first), "A", "B"]
 
 
-def test_the_largest_errors_are_said_in_words(drawn: figures.Figure) -> None:
-    assert "A, layer times: 10.0 %" in figures.alt_text(drawn)
+def test_the_largest_errors_are_said_in_words(drawn: canvas.Figure) -> None:
+    assert "A, layer times: 10.0 %" in canvas.alt_text(drawn)
 
 
 def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
     frame = grid_frame()
-    figure = figures.frontier(
+    figure = frontier.frontier(
         frame, GOODPUT, Y_TITLE,
         share=0.99, best=1, tpot_limit_s=0.02,
     )  # fmt: skip
@@ -95,6 +95,6 @@ def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() ->
     assert list(traces["best within the SLO"].x) == [40.0]
     (region,) = figure.layout.shapes
     assert (region.x0, region.x1) == (50.0, figure.layout.xaxis.range[1])
-    assert "Best is 4 sequences at 2 requests/s" in figures.alt_text(figure)
-    empty = figures.frontier(frame.iloc[:0], THROUGHPUT, Y_TITLE, share=0.99, tpot_limit_s=0.02)
+    assert "Best is 4 sequences at 2 requests/s" in canvas.alt_text(figure)
+    empty = frontier.frontier(frame.iloc[:0], THROUGHPUT, Y_TITLE, share=0.99, tpot_limit_s=0.02)
     assert [len(trace.x) for trace in empty.data] == [0]

@@ -10,17 +10,22 @@ from hypothesis import strategies as st
 
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("plotly", reason="pictures need plotly")
-from servetwin.app import figures
+from servetwin.app.figures import agreement, curves, over_time, timeline
 from servetwin.app.figures.canvas import (
     COLOURS,
     DARK_PAGE,
     DASHES,
     LIGHT_PAGE,
+    Figure,
+    alt_text,
     canvas,
     cdf_points,
     evenly,
+    looks,
+    note_of,
     place_legend,
     stacked_canvas,
+    title_of,
 )
 from servetwin.app.figures.pictures import HEIGHT_PX, Caption, picture, talk_layout
 from servetwin.app.words import short
@@ -64,9 +69,9 @@ def test_the_first_six_colours_stay_apart(sight: str) -> None:
 
 
 def test_looks_keep_their_place_and_differ_without_colour() -> None:
-    some = figures.looks(["x", "y", "x", "z"])
-    assert figures.looks(["x", "y"])["y"] == some["y"]
-    many = figures.looks(map(str, range(42))).values()
+    some = looks(["x", "y", "x", "z"])
+    assert looks(["x", "y"])["y"] == some["y"]
+    many = looks(map(str, range(42))).values()
     assert len({(look.dash, look.symbol) for look in many}) == 42
     assert {look.dash for look in many} == set(DASHES)
 
@@ -99,22 +104,22 @@ def test_axes_have_units_and_charts_have_texts(name: str) -> None:
     titles = {axis.title.text for axis in axes} - {None, ""} - UNITLESS
     assert titles
     assert all(", " in title for title in titles), titles
-    assert figures.alt_text(figure).endswith(".")
-    assert "nan" not in figures.alt_text(figure)
+    assert alt_text(figure).endswith(".")
+    assert "nan" not in alt_text(figure)
     json.loads(figure.to_json())
 
 
 def test_nothing_at_all_can_be_drawn_too() -> None:
     nothing = {"A": A.iloc[:0]}
     refused = {"A": load_test(4, status="refused").requests}
-    drawn = [figures.chunk_gap_cdf(refused, LOOKS)]
+    drawn = [curves.chunk_gap_cdf(refused, LOOKS)]
     for frames in (nothing, refused):
         drawn += [
-            figures.latency_cdf(frames, "ttft_s", LOOKS),
-            figures.latency_over_time(frames, "ttft_s", LOOKS),
-            figures.throughput_over_time(frames, LOOKS),
-            figures.gantt(frames["A"]),
-            figures.predicted_against_measured(frames["A"], frames, "ttft_s", LOOKS),
+            curves.latency_cdf(frames, "ttft_s", LOOKS),
+            over_time.latency_over_time(frames, "ttft_s", LOOKS),
+            over_time.throughput_over_time(frames, LOOKS),
+            timeline.gantt(frames["A"]),
+            agreement.predicted_against_measured(frames["A"], frames, "ttft_s", LOOKS),
         ]
     assert all(figure.layout.xaxis.title.text for figure in drawn)
 
@@ -127,34 +132,34 @@ def test_a_run_looks_the_same_in_every_chart() -> None:
 
 def test_many_requests_are_sampled() -> None:
     many = {"A": requests_frame(10_000)}
-    assert len(figures.gantt(many["A"]).data[0].y) == 120
-    assert len(figures.latency_over_time(many, "ttft_s", LOOKS).data[0].x) == 1500
-    assert len(figures.latency_cdf(many, "ttft_s", LOOKS).data[0].x) == 400
+    assert len(timeline.gantt(many["A"]).data[0].y) == 120
+    assert len(over_time.latency_over_time(many, "ttft_s", LOOKS).data[0].x) == 1500
+    assert len(curves.latency_cdf(many, "ttft_s", LOOKS).data[0].x) == 400
 
 
 def test_what_is_sampled_is_said_beside_the_figure() -> None:
     frame = requests_frame(10_000)
     many = {"A": frame}
     gains = frame[["request_id", "scheduled_s"]].assign(difference=frame["e2e_s"] - 1)
-    assert figures.note_of(figures.gantt(frame)) == "120 of 10,000 finished requests shown."
-    over_time = figures.latency_over_time(many, "ttft_s", LOOKS)
-    assert figures.note_of(over_time) == "1,500 of 10,000 requests shown."
-    assert "slower under B: 1,500 of" in figures.note_of(figures.gains_over_time(gains, "A", "B"))
-    cdf = figures.latency_cdf(many, "ttft_s", LOOKS)
-    assert figures.note_of(cdf) == "", "a thinned curve looks the same"
-    both = figures.latency_over_time({**many, "B": frame}, "ttft_s", LOOKS)
-    assert figures.note_of(both) == "Each: 1,500 of 10,000 requests shown."
-    unlike = figures.latency_over_time({**many, "B": requests_frame(2_000)}, "ttft_s", LOOKS)
-    assert figures.note_of(unlike) == (
+    assert note_of(timeline.gantt(frame)) == "120 of 10,000 finished requests shown."
+    latencies = over_time.latency_over_time(many, "ttft_s", LOOKS)
+    assert note_of(latencies) == "1,500 of 10,000 requests shown."
+    assert "slower under B: 1,500 of" in note_of(over_time.gains_over_time(gains, "A", "B"))
+    cdf = curves.latency_cdf(many, "ttft_s", LOOKS)
+    assert note_of(cdf) == "", "a thinned curve looks the same"
+    both = over_time.latency_over_time({**many, "B": frame}, "ttft_s", LOOKS)
+    assert note_of(both) == "Each: 1,500 of 10,000 requests shown."
+    unlike = over_time.latency_over_time({**many, "B": requests_frame(2_000)}, "ttft_s", LOOKS)
+    assert note_of(unlike) == (
         "A: 1,500 of 10,000 requests shown; B: 1,500 of 2,000 requests shown."
     )
-    few = figures.latency_cdf(TWO, "ttft_s", LOOKS)
-    assert figures.note_of(few) == ""
+    few = curves.latency_cdf(TWO, "ttft_s", LOOKS)
+    assert note_of(few) == ""
 
 
 def test_names_of_a_trace_are_no_markup() -> None:
     evil = requests_frame(3, request_id=["<b>x</b>", "<a href='//e'>y</a>", "a&b"])
-    for figure in (figures.gantt(evil), figures.latency_over_time({"A": evil}, "ttft_s", LOOKS)):
+    for figure in (timeline.gantt(evil), over_time.latency_over_time({"A": evil}, "ttft_s", LOOKS)):
         assert list(figure.data[0].text) == [
             "&lt;b>x&lt;/b>", "&lt;a href='//e'>y&lt;/a>", "a&amp;b",
         ]  # fmt: skip
@@ -174,7 +179,7 @@ def test_a_picture_is_wide_and_has_title_source_and_link(name: str) -> None:
     assert layout.width / layout.height == pytest.approx(16 / 9, abs=0.01)
     assert layout.height >= max(HEIGHT_PX, figure.layout.height or 0)
     said = layout.title.text.replace("<br>", " ")
-    assert said == f"<b>{figures.title_of(figure)}</b>"
+    assert said == f"<b>{title_of(figure)}</b>"
     assert layout.title.subtitle.text.splitlines()[0].startswith(CAPTION.source)
     assert f'<a href="{CAPTION.link}">{CAPTION.link}</a>' in layout.title.subtitle.text
     assert layout.font.size >= HEIGHT_PX / 40
@@ -182,17 +187,17 @@ def test_a_picture_is_wide_and_has_title_source_and_link(name: str) -> None:
 
 
 def test_a_title_is_of_the_figure_or_of_its_axes() -> None:
-    assert figures.title_of(DRAWN["cdf"]()) == "Distribution of TTFT"
-    assert figures.title_of(canvas("load, requests/s", "TTFT p99, ms", "")) == ("TTFT p99 by load")
-    assert all(title[:1].isupper() for title in map(figures.title_of, made()))
+    assert title_of(DRAWN["cdf"]()) == "Distribution of TTFT"
+    assert title_of(canvas("load, requests/s", "TTFT p99, ms", "")) == ("TTFT p99 by load")
+    assert all(title[:1].isupper() for title in map(title_of, made()))
 
 
-def made() -> list[figures.Figure]:
+def made() -> list[Figure]:
     return [draw() for draw in DRAWN.values()]
 
 
 def test_colours_are_those_of_the_page() -> None:
-    figure = figures.latency_cdf(TWO, "ttft_s", LOOKS)
+    figure = curves.latency_cdf(TWO, "ttft_s", LOOKS)
     on = {theme: picture(figure, CAPTION, theme) for theme in ("light", "dark")}
     colours = {theme: [trace.line.color for trace in drawn.data] for theme, drawn in on.items()}
     assert colours["light"][0] == "#014170"

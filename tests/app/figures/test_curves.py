@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app import figures
 from servetwin.app.dashboard.trust.profile_fit import decode_curve
+from servetwin.app.figures import canvas, curves, load_curves, stacked_bars
 from servetwin.app.figures.canvas import alt_text
 from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.scenario.answers import Answer, CurvePoint
@@ -23,7 +23,7 @@ from tests.support.swept_levels import swept, with_late_level
 
 
 def test_a_cdf_crosses_a_half_at_the_median_and_has_the_limit() -> None:
-    figure = figures.latency_cdf(TWO, "ttft_s", LOOKS, 0.5)
+    figure = curves.latency_cdf(TWO, "ttft_s", LOOKS, 0.5)
     line, _, limit = figure.data
     assert np.interp(50, line.y, line.x) == pytest.approx(A["ttft_s"].median() * 1e3, rel=0.1)
     assert line.x[-1] == pytest.approx(A["ttft_s"].max() * 1e3)
@@ -38,7 +38,7 @@ NEVER = Answer("b", "devices", None, points=(CurvePoint(256, 9.0, False),))
 
 
 def test_filled_symbols_hold_and_a_hopeless_candidate_does_not_stretch_the_axis() -> None:
-    figure = figures.count_curves([FOUR, NEVER], TARGET, "GPUs", figures.looks("ab"))
+    figure = load_curves.count_curves([FOUR, NEVER], TARGET, "GPUs", canvas.looks("ab"))
     curve, hopeless = figure.data
     assert list(curve.y) == [800.0, 400.0]
     assert [symbol.endswith("-open") for symbol in curve.marker.symbol] == [True, False]
@@ -47,22 +47,22 @@ def test_filled_symbols_hold_and_a_hopeless_candidate_does_not_stretch_the_axis(
     (low, high), top = figure.layout.xaxis.range, figure.layout.yaxis.range[1]
     assert 2.5 < low < 3 < 4 < high < 4.5
     assert (hopeless.x[0], top) == (256, 2000.0)
-    assert figures.is_cut([FOUR, NEVER])
-    assert not figures.is_cut([FOUR])
-    assert "800 at 3, 400 at 4" in figures.alt_text(figure)
+    assert load_curves.is_cut([FOUR, NEVER])
+    assert not load_curves.is_cut([FOUR])
+    assert "800 at 3, 400 at 4" in canvas.alt_text(figure)
 
 
 def test_what_is_overloaded_is_a_cross_above_the_limit_whatever_its_short_trace_saw() -> None:
     points = (CurvePoint(3, 0.56, False, load=1.15), CurvePoint(4, 0.8, True, load=0.86))
-    figure = figures.count_curves(
-        [Answer("a", "devices", 4, points=points)], TARGET, "GPUs", figures.looks("a")
+    figure = load_curves.count_curves(
+        [Answer("a", "devices", 4, points=points)], TARGET, "GPUs", canvas.looks("a")
     )
     curve, crosses = figure.data
     assert (list(curve.x), list(crosses.x)) == ([4], [3])
     assert crosses.marker.symbol == "x"
     assert 500 < crosses.y[0] < figure.layout.yaxis.range[1]
     assert "load is 115 % of the capacity" in crosses.hovertext[0]
-    assert "overloaded at 3, 400 at 4" in figures.alt_text(figure)
+    assert "overloaded at 3, 400 at 4" in canvas.alt_text(figure)
 
 
 def test_latency_by_load_has_the_limit_and_todays_load() -> None:
@@ -71,16 +71,16 @@ def test_latency_by_load_has_the_limit_and_todays_load() -> None:
         "rate": [2.0, 4.0, 8.0, 2.0],
         "ttft_s_p99": [0.1, 0.4, 9, None],
     }
-    points, looks = pd.DataFrame(rows), figures.looks("ab")
-    figure = figures.latency_by_load(points, "ttft_s", looks, limit_s=0.5, now_per_s=3.0)
+    points, looks = pd.DataFrame(rows), canvas.looks("ab")
+    figure = load_curves.latency_by_load(points, "ttft_s", looks, limit_s=0.5, now_per_s=3.0)
     (curve,) = figure.data
     assert list(curve.y) == pytest.approx([100, 400, 9000])
     assert [symbol.endswith("-open") for symbol in curve.marker.symbol] == [False, False, True]
     assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [500]
     assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [3.0]
     assert figure.layout.yaxis.range == (0, 2000), "what is far above the limit is cut off"
-    assert "100 at 2, 400 at 4, 9,000 at 8 requests/s" in figures.alt_text(figure)
-    free = figures.latency_by_load(points, "ttft_s", looks, limit_s=None, now_per_s=3.0)
+    assert "100 at 2, 400 at 4, 9,000 at 8 requests/s" in canvas.alt_text(figure)
+    free = load_curves.latency_by_load(points, "ttft_s", looks, limit_s=None, now_per_s=3.0)
     assert len(free.layout.shapes) == 1
 
 
@@ -88,8 +88,8 @@ CPU = load_profile("base-cpu").layouts["paged"]
 
 
 def test_the_unmeasured_part_of_a_curve_is_drawn_apart() -> None:
-    looks = figures.looks(["paged"])
-    drawn = figures.step_time_curve({"paged": decode_curve(CPU)}, "decodes, count", looks)
+    looks = canvas.looks(["paged"])
+    drawn = curves.step_time_curve({"paged": decode_curve(CPU)}, "decodes, count", looks)
     lines = {trace.name: trace for trace in drawn.data}
     assert max(lines["paged"].x) == min(lines["paged, not measured"].x) == 16
     assert lines["paged, not measured"].line.dash == "dot"
@@ -140,7 +140,7 @@ def test_without_a_prediction_there_is_one_line_and_late_levels_are_left_out() -
 
 
 def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
-    drawn = figures.provenance_bar(
+    drawn = stacked_bars.provenance_bar(
         {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.25}}
     )
     assert [bar.x[0] for bar in drawn.data] == [75, 25]
@@ -153,16 +153,16 @@ def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
     lines = [line for bar in drawn.data for line in bar.name.split("<br>")]
     assert len(lines) > 2
     assert max(map(len, lines)) <= 64, "fits beside the controls at 900 px"
-    assert "measured here 75 %, extrapolated from it 25 %." in figures.alt_text(drawn)
-    assert figures.alt_text(figures.provenance_bar({"origins": {}, "extrapolated": {}})).endswith(
-        "no step was run."
-    )
+    assert "measured here 75 %, extrapolated from it 25 %." in canvas.alt_text(drawn)
+    assert canvas.alt_text(
+        stacked_bars.provenance_bar({"origins": {}, "extrapolated": {}})
+    ).endswith("no step was run.")
 
 
 def test_memory_parts_add_up_and_have_known_names() -> None:
     with pytest.raises(KeyError, match="heap: a memory bar has weights"):
-        figures.memory_bar({"A": {"heap": 1.0}}, "GiB")
+        stacked_bars.memory_bar({"A": {"heap": 1.0}}, "GiB")
     kv = {"live": 60, "reserved": 10, "cached": 5, "internal_waste": 3, "external_waste": 2}
     steps = steps_frame().assign(**{f"{k}_tokens": v for k, v in kv.items()}, free_tokens=20)
-    parts = figures.mean_kv_parts(steps)
+    parts = stacked_bars.mean_kv_parts(steps)
     assert parts == pytest.approx({"live": 60, "reserved": 10, "cached": 5, "waste": 5, "free": 20})

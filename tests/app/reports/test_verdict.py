@@ -68,7 +68,7 @@ def test_a_refuted_prediction_names_the_metrics_and_what_stayed_open() -> None:
 def test_what_cannot_be_told_says_what_would_help() -> None:
     level = a_level(0.7)
     doubt = "other programs took 60 % of the engine's time"
-    claims = replace(level.claims, comparison=replace(level.comparison, doubts=(doubt,)))
+    claims = replace(level.claims, comparison=replace(level.claims.comparison, doubts=(doubt,)))
     lines = verdict_lines(verification_of(a_profile(CONFIG), [replace(level, claims=claims)]))
     assert lines[-2:] == [
         "VERDICT: cannot tell; these load tests neither confirm nor refute the prediction",
@@ -105,7 +105,7 @@ def test_json_has_all_verifications_and_the_keys_of_a_single_one_at_the_top() ->
 
 
 def test_a_profile_is_described_part_by_part() -> None:
-    lines = profile_lines(a_verification().profile)
+    lines = profile_lines(a_verification().forecast.profile)
     assert any(line.startswith("paged: ") for line in lines)
     assert "  constant                    3000.000 us" in lines
     assert lines[-1].startswith("API: request in 0.00 ms")

@@ -73,7 +73,7 @@ def test_both_sides_send_the_same_in_the_same_order_and_find_as_much(
 
 def test_the_time_of_a_task_is_judged_and_printed(found: Verification) -> None:
     (level,) = found.levels
-    row = next(row for row in level.comparison.metrics if row.metric == "task_s.mean")
+    row = next(row for row in level.claims.comparison.metrics if row.metric == "task_s.mean")
     assert row.error == pytest.approx(0.0, abs=0.02)
     assert row.limit == 0.10
     assert row.outcome == "holds"

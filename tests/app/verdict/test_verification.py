@@ -54,10 +54,10 @@ def test_every_load_has_its_tests_and_no_two_tests_have_the_same_prompts(
     assert calibrator.events[1:] == [
         f"test at-{load}/{number}" for load in (50, 70) for number in (1, 2)
     ]
-    assert [level.utilisation for level in found.levels] == [0.5, 0.7]
+    assert [level.prediction.utilisation for level in found.levels] == [0.5, 0.7]
     for level in found.levels:
-        assert len(level.measured) == level.comparison.repeats == 2
-        judged = {row.metric: row.limit for row in level.comparison.metrics if row.limit}
+        assert len(level.measured) == level.claims.comparison.repeats == 2
+        judged = {row.metric: row.limit for row in level.claims.comparison.metrics if row.limit}
         assert {name for name in judged if not name.startswith("step_s")} == {"tpot_s.mean"}
     assert found.outcome == "holds"
 
@@ -82,7 +82,7 @@ def test_a_load_is_a_share_of_what_the_machine_completes_now(
     half = found.levels[0].trace.rate_per_s / found.forecast.capacity_per_s.value
     assert half == pytest.approx(0.35, rel=0.03)
     assert found.outcome == "refuted"
-    rest = {row.metric: row.outcome for row in found.levels[0].comparison.metrics}
+    rest = {row.metric: row.outcome for row in found.levels[0].claims.comparison.metrics}
     assert rest["tpot_s.mean"] == "holds", "given the step times"
 
 
@@ -92,7 +92,7 @@ def test_a_profile_is_judged_without_calibrating(
     wrong = PROFILE.scaled(1.12)
     found = verified(calibrator, profile=wrong)
     assert calibrator.events == ["test at-70/1", "test at-70/2"]
-    assert found.profile == wrong
+    assert found.forecast.profile == wrong
     assert found.outcome == "refuted"
 
 
@@ -202,7 +202,7 @@ def test_a_load_test_with_a_limited_client_is_set_aside(
 
     monkeypatch.setattr(machine, "test", run_load_test)
     (level,) = verified(calibrator, replace(PLAN, repeats=3)).levels
-    tests, found = len(level.measured), level.comparison
+    tests, found = len(level.measured), level.claims.comparison
     assert found.outcome == outcome
     if outcome == "holds":
         assert (found.repeats, found.set_aside) == (tests - len(limited), len(limited))

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from servetwin.app.dashboard.explore.verdict import VerdictFacts, facts, judge
+from servetwin.app.dashboard.explore.verdict import VerdictFacts, facts, verdict_text
 from servetwin.app.dashboard.simulations import simulate
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.explain.bottleneck import Bottleneck
 
+HELP = "**What would help:** "
 CALM = Bottleneck(10.0, 0.0, 0.001, "prompts", 1.0, 0.5, 31, 0.12)
 
 
@@ -70,17 +71,17 @@ def under(cause: Any, **policies: Any) -> VerdictFacts:
     ],
 )  # fmt: skip
 def test_the_verdict_says_what_and_why(found: VerdictFacts, kind: str, words: list[str]) -> None:
-    verdict = judge(found)
-    assert verdict.kind == kind
+    text = verdict_text(found)
+    assert found.kind == kind
     for said in words:
-        assert said in verdict.text
-    assert not (verdict.helps and kind == "holds")
+        assert said in text
+    assert kind != "holds" or HELP not in text
 
 
 @pytest.mark.parametrize("policies", [{}, {"prefix_cache": True}])
 def test_a_prefix_cache_that_cannot_hit_is_not_recommended(policies: dict[str, bool]) -> None:
     found = replace(under("prompts", **policies), prefix_advice="The trace cannot tell.")
-    helps = judge(found).helps
+    helps = verdict_text(found).partition(HELP)[2]
     assert helps
     assert "prefix cache" not in helps
     assert ("The trace cannot tell." in helps) is not bool(policies)
@@ -88,29 +89,27 @@ def test_a_prefix_cache_that_cannot_hit_is_not_recommended(policies: dict[str, b
 
 def test_a_share_of_requests_is_not_the_size_of_a_miss() -> None:
     bad = replace(FINE, attainment=0.1, missed={"TTFT": 0.894, "TPOT": 0.02}, refused=0.05)
-    said = judge(bad).text
+    said = verdict_text(bad)
     assert "; 89.4 % miss the TTFT limit, 2 % miss the TPOT limit, 5 % are refused." in said
     assert " by 89.4 %" not in said
 
 
 def test_a_server_whose_steps_never_end_is_not_called_idle_and_busy_at_once() -> None:
     always = replace(CALM, busy_share=1.0)
-    said = judge(replace(FINE, bottleneck=always)).bottleneck
-    assert said.startswith(
-        "**No bottleneck:** hardly any request waits. The GPU is almost always busy"
-    )
+    said = verdict_text(replace(FINE, bottleneck=always))
+    assert "\n\n**No bottleneck:** hardly any request waits. The GPU is almost always busy" in said
     assert "new requests join the next batch immediately. Steps run 100 % of the time;" in said
-    half = judge(FINE).bottleneck
+    half = verdict_text(FINE)
     assert "almost always" not in half
-    full = judge(replace(FINE, bottleneck=replace(always, running_peak=64))).bottleneck
+    full = verdict_text(replace(FINE, bottleneck=replace(always, running_peak=64)))
     assert "almost always" not in full
 
 
 @pytest.mark.parametrize("ends", [(1.0, 1.0), (0.995, 0.995)])
 def test_a_share_that_is_the_same_in_every_draw_has_no_interval(ends: tuple[float, float]) -> None:
-    verdict = judge(replace(FINE, interval=Interval(ends[0], *ends)))
-    assert verdict.kind == "holds"
-    assert "interval" not in verdict.text
+    found = replace(FINE, interval=Interval(ends[0], *ends))
+    assert found.kind == "holds"
+    assert "interval" not in verdict_text(found)
 
 
 def test_limits_from_ten_seconds_on_are_in_seconds() -> None:
@@ -124,11 +123,11 @@ def test_facts_are_those_of_the_run() -> None:
     found = facts(simulate(parse_scenario("workload: {requests: 50, rate_per_s: 5}", "t")))
     assert found.limits == "TTFT ≤ 500 ms, TPOT ≤ 50 ms"
     assert found.attainment == 1.0
-    assert judge(found).kind == "holds"
+    assert found.kind == "holds"
 
 
 def test_all_refused_is_a_verdict_too() -> None:
     text = "workload: {requests: 20, prompt_tokens: 4000, prompt_cv: 0.05}\npolicies: {kv_tokens: "
     found = facts(simulate(parse_scenario(f"{text}320}}", "t")))
-    assert (found.refused, judge(found).kind) == (1.0, "fails")
-    assert "100 % are refused" in judge(found).text
+    assert (found.refused, found.kind) == (1.0, "fails")
+    assert "100 % are refused" in verdict_text(found)

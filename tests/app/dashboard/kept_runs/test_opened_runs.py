@@ -9,7 +9,7 @@ import yaml
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 pytest.importorskip("plotly", reason="figures need plotly")
 from servetwin.app.dashboard.kept_runs.opened_runs import opened
-from servetwin.app.figures import looks
+from servetwin.app.figures.canvas import looks
 from servetwin.app.reports.html.facts import facts
 from servetwin.app.reports.html.tables import latency_table
 from servetwin.app.reports.report_folders import NamedRun

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from servetwin.app import figures
 from servetwin.app.dashboard.measure.load_test_process import Endpoint, LoadTestProcess, start
 from servetwin.app.dashboard.simulations import SimulatedScenario, simulate
+from servetwin.app.figures import canvas, over_time
 from servetwin.app.scenario.files.scenario_file import parse_scenario
 from servetwin.sim.records.run import RunError, load_run
 from tests.support.figure_frames import requests_frame
@@ -104,7 +104,7 @@ def test_answers_are_drawn_as_requests_beside_the_prediction(
     tmp_path: Path, failure: str | None
 ) -> None:
     test = LoadTestProcess(tmp_path, subprocess.Popen([sys.executable, "-c", ""]))
-    looks = figures.looks(("predicted", "measured"))
+    looks = canvas.looks(("predicted", "measured"))
     nothing = test.answered()
     test.answers = [
         {"sent_s": 0.5, "ttft_s": 0.1, "tpot_s": None, "failure": None},
@@ -114,9 +114,9 @@ def test_answers_are_drawn_as_requests_beside_the_prediction(
     assert some["status"].tolist() == ["finished", "failed" if failure else "finished"]
     for answers, drawn in ((nothing, []), (some, [100.0])):
         requests = {"predicted": requests_frame(30), "measured": answers}
-        figure = figures.latency_over_time(requests, "ttft_s", looks, 0.5)
+        figure = over_time.latency_over_time(requests, "ttft_s", looks, 0.5)
         shown = next(trace for trace in figure.data if trace.name == "measured")
         assert list(shown.y) == drawn
         assert figure.layout.annotations[0].text == "SLO 500 ms"
-        figures.latency_over_time(requests, "tpot_s", looks)
+        over_time.latency_over_time(requests, "tpot_s", looks)
     test.process.wait(10)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app import figures
 from servetwin.app.dashboard.trust.trials import (
     EXAMPLE,
     find_trials,
@@ -15,6 +14,7 @@ from servetwin.app.dashboard.trust.trials import (
     requests_of,
     when_and_where,
 )
+from servetwin.app.figures import agreement, canvas
 from servetwin.app.reports.html.tables import comparison_table, error_rows
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.measured_facts import as_sent
@@ -107,10 +107,10 @@ def test_errors_are_relative_to_what_was_measured() -> None:
     assert row["metric"] == "TTFT mean"
     found = row[["error", "low", "high", "allowed"]].tolist()
     assert found == pytest.approx([10, -10, 30, 16])
-    drawn = figures.errors_with_intervals(error_rows([METRIC]))
+    drawn = agreement.errors_with_intervals(error_rows([METRIC]))
     point = next(trace for trace in drawn.data if trace.type == "scatter")
     assert [point.error_x.array[0], point.error_x.arrayminus[0]] == pytest.approx([20, 20])
-    assert figures.alt_text(drawn) == "Error of the prediction: TTFT mean +10.0 %."
+    assert canvas.alt_text(drawn) == "Error of the prediction: TTFT mean +10.0 %."
 
 
 def test_a_metric_that_is_not_known_is_left_out() -> None:

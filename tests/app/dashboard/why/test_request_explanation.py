@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
-from servetwin.app import figures
 from servetwin.app.dashboard.why.request_explanation import (
     behind_table,
     parts_table,
     slowest_table,
 )
 from servetwin.app.dashboard.why.shown_run import ShownRun
+from servetwin.app.figures import canvas, stacked_bars
 from tests.support.dashboard_runs import busy_run
 from tests.support.figure_frames import load_test
 
@@ -45,9 +45,9 @@ def test_tables_and_the_bar_of_parts_sum_to_the_latency() -> None:
     assert found[0].e2e_s > 10, "long enough to be shown in seconds"
     assert table["s"].sum() == pytest.approx(found[0].e2e_s)
     assert table["share, %"].sum() == pytest.approx(100)
-    figure = figures.request_parts(found[0].request_id, found[0].parts_s)
+    figure = stacked_bars.request_parts(found[0].request_id, found[0].parts_s)
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(found[0].e2e_s)
-    assert figures.alt_text(figure).endswith(".")
+    assert canvas.alt_text(figure).endswith(".")
     assert slowest_table(found)["E2E latency, s"].is_monotonic_decreasing
 
 

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="pictures need plotly")
 
-from servetwin.app import figures
+from servetwin.app.figures import canvas, curves, over_time
 from servetwin.app.figures.pictures import Caption
 from servetwin.app.reports.html import picture_file
 from servetwin.app.reports.html.picture_file import PictureError, PictureFile
@@ -140,8 +140,8 @@ def test_a_page_needs_neither_and_names_nothing_of_elsewhere(
 def test_twenty_thousand_requests_are_no_larger_file(tmp_path: Path) -> None:
     frames = {name: requests_frame(20_000, seed) for seed, name in enumerate("AB")}
     path = tmp_path / "c.html"
-    for draw in (figures.latency_cdf, figures.latency_over_time):
-        PictureFile(path).draw(draw(frames, "ttft_s", figures.looks(frames)), CAPTION)
+    for draw in (curves.latency_cdf, over_time.latency_over_time):
+        PictureFile(path).draw(draw(frames, "ttft_s", canvas.looks(frames)), CAPTION)
         assert path.stat().st_size < 3_000_000
 
 
@@ -150,7 +150,7 @@ def test_twenty_thousand_requests_are_no_larger_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_pictures_of_twenty_thousand_requests_are_bounded(kind: str, tmp_path: Path) -> None:
     frames = {name: requests_frame(20_000, seed) for seed, name in enumerate("AB")}
-    figure = figures.latency_over_time(frames, "ttft_s", figures.looks(frames))
+    figure = over_time.latency_over_time(frames, "ttft_s", canvas.looks(frames))
     assert PictureFile(tmp_path / f"c.{kind}").draw(figure, CAPTION) < MOST_BYTES
 
 

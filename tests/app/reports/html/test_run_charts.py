@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 
-from servetwin.app.figures import alt_text, looks
+from servetwin.app.figures.canvas import alt_text, looks
 from servetwin.app.reports.html.run_charts import MOST_TIMELINES, run_charts
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.sim.records.metrics import SLO
