@@ -59,7 +59,7 @@ def load_job(name: str, files: Mapping[str, ScenarioFile]) -> "Job[GridScenario,
     scenarios = [GridScenario(with_rate(alike[series], rate), trace) for series, rate in pairs]
     job = find_job(name)
     if job is None or (job.note, job.items) != (points, scenarios):
-        keys = result_keys([scenario.file for scenario in scenarios])
+        keys = [f"point {key}" for key in result_keys([one.file for one in scenarios])]
         job = start_job(name, simulate_point, scenarios, points, keys)
     return job
 

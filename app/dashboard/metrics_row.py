@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
-from typing import Literal
 
 import streamlit as st
 
@@ -15,9 +14,7 @@ from servetwin.app.words import METRICS, Metric, ends, short
 from servetwin.sim.experiments.predict import Interval, difference, interval
 from servetwin.sim.records.metrics import figure
 
-Better = Literal["less", "more"]
 _WIDTH_PX, _LATENCY_PX = 142, 106
-_DELTA_COLOURS: dict[Better, Literal["normal", "inverse"]] = {"more": "normal", "less": "inverse"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class ShownMetric:
 
     metric: str
     part: str | None
-    better: Better
+    more_is_better: bool
     longest: float | None = None
 
     def beside(self, summaries: Iterable[Summary]) -> "ShownMetric":
@@ -79,10 +76,10 @@ DEFAULT_PARTS = ("p90", "p99")
 def shown_metrics(parts: Sequence[str] = DEFAULT_PARTS) -> tuple[ShownMetric, ...]:
     """Return the metrics of a page, with these parts of the latencies."""
     return (
-        *(ShownMetric(name, part, "less") for name in ("ttft_s", "tpot_s") for part in parts),
-        ShownMetric("output_throughput_tokens_per_s", None, "more"),
-        ShownMetric("goodput_per_s", None, "more"),
-        ShownMetric("slo_attainment", None, "more"),
+        *(ShownMetric(name, part, False) for name in ("ttft_s", "tpot_s") for part in parts),
+        ShownMetric("output_throughput_tokens_per_s", None, True),
+        ShownMetric("goodput_per_s", None, True),
+        ShownMetric("slo_attainment", None, True),
     )
 
 
@@ -157,7 +154,7 @@ def _metric(shown: ShownMetric, now: ScenarioSummaries, baseline: ScenarioSummar
         shown.label,
         "-" if value is None else short(value),
         None if value is None or base is None else signed(value - base, base),
-        delta_color=_DELTA_COLOURS[shown.better] if sure else "off",
+        delta_color=("normal" if shown.more_is_better else "inverse") if sure else "off",
         help=METRICS[shown.metric].definition,
     )
     if words := _interval_words(shown, now):

@@ -13,9 +13,9 @@ from weakref import WeakValueDictionary
 
 import streamlit as st
 
-from servetwin.app.dashboard.jobs.job import Job, kept_results, progress_of
+from servetwin.app.dashboard.jobs.job import Job, progress_of
 from servetwin.app.dashboard.jobs.priority_lock import PriorityLock, Rank
-from servetwin.app.dashboard.jobs.shared_results import SharedResults
+from servetwin.app.dashboard.jobs.shared_results import RESULTS, SharedResults
 from servetwin.app.dashboard.jobs.simulated_items import Replication, Summary, simulate_replication
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
 from servetwin.app.dashboard.scenario.uploads import given, packed
@@ -98,20 +98,20 @@ def _replicating(outcome: SimulatedScenario) -> "Job[Replication, Summary]":
             file, outside = outcome.file, is_outside(outcome.run)
             trace = packed(file.workload.source)
             items = [Replication(file, n, outside, trace) for n in range(REPLICATIONS)]
-            keys = list(_replication_keys(outcome).values())
+            keys = _replication_keys(outcome)
             job = _under_way[key] = Job(simulate_replication, items, keys=keys)
         return job
 
 
 def finished_replications(outcome: SimulatedScenario) -> list[Summary]:
     """Return all kept ``replications``; none where they are not all there yet."""
-    summaries = kept_results(simulate_replication, _replication_keys(outcome))
+    summaries = RESULTS.of(dict(enumerate(_replication_keys(outcome))))
     return list(summaries.values()) if len(summaries) == REPLICATIONS else []
 
 
-def _replication_keys(outcome: SimulatedScenario) -> dict[int, tuple[int, tuple[str, str]]]:
+def _replication_keys(outcome: SimulatedScenario) -> list[tuple[str, int, tuple[str, str]]]:
     key = _key(outcome)
-    return {number: (number, key) for number in range(REPLICATIONS)}
+    return [("replication", number, key) for number in range(REPLICATIONS)]
 
 
 def _simulate(text: str, upload: Trace | None) -> tuple[Trace, Scenario, Run]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any, Self
+from typing import Any
 
 import plotly.graph_objects as go  # type: ignore[import-untyped]
 
@@ -34,7 +34,7 @@ _LINE = 1.3
 _LETTER, _BOLD_LETTER = 0.54, 0.66
 """Mean width of a letter, in heights of its font."""
 _RAISED = 0.7
-"""By how much, in heights of its font."""
+"""By how much plotly sets a title of several lines higher, in heights of its font."""
 _MOST_LOG_TICKS = 4
 
 
@@ -58,27 +58,30 @@ def picture(figure: Figure, caption: Caption, theme: str = "light") -> Figure:
 
 def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
     """Return what a picture changes in the layout of its figure, but for the theme."""
-    sizes = _Sizes.of(max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX))
-    title = _lines(title_of(figure), letters_in_line(sizes.width_px, sizes.title_px, _BOLD_LETTER))
-    fitting = letters_in_line(sizes.width_px, sizes.source_px)
+    height_px = max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX)
+    width_px, growth = round(height_px * _ASPECT), (height_px / HEIGHT_PX) ** _GROWTH
+    font_px, title_px, source_px = (round(px * growth) for px in _FONTS_PX)
+    title = _lines(title_of(figure), letters_in_line(width_px, title_px, _BOLD_LETTER))
+    fitting = letters_in_line(width_px, source_px)
     text = " ".join(filter(None, [caption.source, note_of(figure)]))
     source = [*_lines(text, fitting), *_link_lines(caption.link, fitting)]
-    text_px = sizes.above_px(len(title), len(source))
+    top_px = _EDGE_PX + (_RAISED * title_px if len(title) > 1 else 0)
+    text_px = top_px + _LINE * (title_px * len(title) + source_px * len(source)) + _GAP_PX
     return {
-        "width": sizes.width_px,
-        "height": sizes.height_px,
+        "width": width_px,
+        "height": height_px,
         "autosize": False,
-        "font": {"size": sizes.font_px, "family": "system-ui, sans-serif"},
+        "font": {"size": font_px, "family": "system-ui, sans-serif"},
         "title": {
             "text": f"<b>{'<br>'.join(title)}</b>",
-            "font": {"size": sizes.title_px},
-            "subtitle": {"text": "<br>".join(source), "font": {"size": sizes.source_px}},
+            "font": {"size": title_px},
+            "subtitle": {"text": "<br>".join(source), "font": {"size": source_px}},
             "x": 0, "xref": "container", "xanchor": "left",
             "y": 1, "yref": "container", "yanchor": "top",
-            "pad": {"l": _EDGE_PX, "t": sizes.edge_px(len(title))},
+            "pad": {"l": _EDGE_PX, "t": top_px},
         },
-        **_legends(figure, text_px, sizes),
-        **_axes(figure, sizes),
+        **_legends(figure, text_px, height_px, font_px, source_px),
+        **_axes(figure, source_px),
     }  # fmt: skip
 
 
@@ -87,49 +90,25 @@ def letters_in_line(width_px: int, font_px: int, letter: float = _LETTER) -> int
     return int((width_px - 2 * _EDGE_PX) / (font_px * letter))
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """The canvas, and the fonts on it."""
-
-    height_px: int
-    width_px: int
-    font_px: int
-    title_px: int
-    source_px: int
-
-    @classmethod
-    def of(cls, height_px: int) -> Self:
-        """Return the sizes of a canvas of that height."""
-        growth = (height_px / HEIGHT_PX) ** _GROWTH
-        return cls(height_px, round(height_px * _ASPECT), *(round(px * growth) for px in _FONTS_PX))
-
-    def above_px(self, title_lines: int, source_lines: int) -> float:
-        """Return the height of title and source."""
-        lines_px = self.title_px * title_lines + self.source_px * source_lines
-        return self.edge_px(title_lines) + _LINE * lines_px + _GAP_PX
-
-    def edge_px(self, title_lines: int) -> float:
-        """Return what is above the title: plotly sets one of several lines higher."""
-        return _EDGE_PX + (_RAISED * self.title_px if title_lines > 1 else 0)
-
-
-def _legends(figure: Figure, text_px: float, sizes: _Sizes) -> dict[str, Any]:
+def _legends(
+    figure: Figure, text_px: float, height_px: int, font_px: int, source_px: int
+) -> dict[str, Any]:
     """Put the legend below the source; where each panel has one, they stay above their panels."""
     names = [name for name in figure.layout if name.startswith("legend")]
-    margin = {"l": 80, "r": 30, "t": round(text_px) + 2 * _GAP_PX, "b": 4 * sizes.font_px}
+    margin = {"l": 80, "r": 30, "t": round(text_px) + 2 * _GAP_PX, "b": 4 * font_px}
     if len(names) > 1:
         above_px = max(_PANEL_LEGEND_PX, figure.layout.margin.t or 0)
-        small = {name: {"font": {"size": sizes.source_px}} for name in names}
+        small = {name: {"font": {"size": source_px}} for name in names}
         return {**small, "margin": {**margin, "t": round(text_px) + above_px}}
-    top = {"y": 1 - text_px / sizes.height_px, "yref": "container", "yanchor": "top"}
+    top = {"y": 1 - text_px / height_px, "yref": "container", "yanchor": "top"}
     place = {"x": 0, "xref": "paper", **top, "orientation": "h"}
-    return {"legend": {**place, "font": {"size": sizes.font_px}}, "margin": margin}
+    return {"legend": {**place, "font": {"size": font_px}}, "margin": margin}
 
 
-def _axes(figure: Figure, sizes: _Sizes) -> dict[str, Any]:
+def _axes(figure: Figure, source_px: int) -> dict[str, Any]:
     """Return fewer ticks for logarithmic axes, and smaller titles where panels share the height."""
     xs, ys = ([n for n in figure.layout if n.startswith(f"{axis}axis")] for axis in "xy")
-    panel = {"font": {"size": sizes.source_px}} if len(ys) > 1 else {}
+    panel = {"font": {"size": source_px}} if len(ys) > 1 else {}
     titles = {**{name: {"standoff": _GAP_PX} for name in xs}, **dict.fromkeys(ys, panel)}
     logarithmic = {n for n in (*xs, *ys) if figure.layout[n].type == "log"}
     return {

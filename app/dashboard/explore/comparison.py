@@ -71,7 +71,8 @@ def figures_table(
 
     Those of the ``unknown`` policies could only come from a prefix cache that cannot hit.
     """
-    columns = _in_one_unit(metrics, sides)
+    summaries = [of.summary for of in sides.values()]
+    columns = [shown.beside(summaries) for shown in metrics]
     (_, first), *_ = sides.items()
 
     def cell(name: str, shown: ShownMetric, of: ScenarioSummaries) -> str:
@@ -124,14 +125,6 @@ def links_to_why(scenario: ScenarioFile, requests: Sequence[str]) -> list[str] |
         return None
 
 
-def _in_one_unit(
-    metrics: Sequence[ShownMetric], sides: Mapping[str, ScenarioSummaries]
-) -> list[ShownMetric]:
-    """Return the metrics, each in one unit for all sides."""
-    summaries = [of.summary for of in sides.values()]
-    return [shown.beside(summaries) for shown in metrics]
-
-
 def _with_interval(shown: ShownMetric, of: ScenarioSummaries) -> str:
     value, interval = shown.value(of.summary), shown.interval(of.replications)
     if value is None:
@@ -155,4 +148,4 @@ def _difference(shown: ShownMetric, first: ScenarioSummaries, of: ScenarioSummar
 def _judged(shown: ShownMetric, found: Interval, has_width: bool) -> str:
     if not excludes_zero(found):
         return "may be none" if has_width else "none"
-    return "better" if (found.low > 0) == (shown.better == "more") else "worse"
+    return "better" if (found.low > 0) == shown.more_is_better else "worse"

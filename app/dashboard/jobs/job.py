@@ -6,7 +6,7 @@ have processes of their own, for one of them lasts longer than a page should wai
 
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -32,7 +32,7 @@ class Job(Generic[Item, Result]):
     """``function`` applied to every item; ``results`` come by the item's place, as they end.
 
     ``note`` is kept for the page. A job stops once nothing refers to it any more. An item that has
-    one of ``keys`` (all that its result depends on) is computed once for all sessions.
+    one of ``keys`` (its kind, and all that it depends on) is computed once for all sessions.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Job(Generic[Item, Result]):
         """The error that ended it early."""
         self.was_stopped = False
         self._function = function
-        self._keys = _named(function, dict(enumerate(keys)))
+        self._keys = dict(enumerate(keys))
         self._results: dict[int, Result] = RESULTS.of(self._keys)
         self._waiting = [each for each in enumerate(items) if each[0] not in self._results][::-1]
         self._under_way = 0
@@ -156,19 +156,6 @@ def find_job(name: str) -> "Job[Any, Any] | None":
 def forget_job(name: str) -> None:
     """Forget this session's job of that name; results that have keys are kept."""
     _jobs().pop(name, None)
-
-
-def kept_results(
-    function: Callable[[Any], Result], keys: Mapping[int, Hashable]
-) -> dict[int, Result]:
-    """Return the kept results of ``function`` with these keys, by place."""
-    return RESULTS.of(_named(function, keys))
-
-
-def _named(
-    function: Callable[[Any], Any], keys: Mapping[int, Hashable]
-) -> dict[int, tuple[str, Hashable]]:
-    return {place: (function.__qualname__, key) for place, key in keys.items()}
 
 
 def progress_of(job: "Job[Any, Any]") -> Iterator[int]:

@@ -60,7 +60,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     job = find_job(_JOB)
     if job is None or job.items != items:
         (key,) = result_keys([base])
-        keys = [f"{one.model} {one.options} {key}" for one in items]
+        keys = [f"plan {one.model} {one.options} {key}" for one in items]
         start_job(_JOB, plan_on, items, keys=keys, work="search")
     rate_per_s = base.workload.rate_per_s
     goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")

@@ -81,15 +81,15 @@ def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, A
 
 def _trial() -> tuple[str, Trial]:
     st.subheader("The last verdict")
-    read = _trials(str(runs_folder()), last_change_s(runs_folder()))
-    for problem in read.problems:
+    by_name, problems = _trials(str(runs_folder()), last_change_s(runs_folder()))
+    for problem in problems:
         st.warning(escaped(f"Left out: {problem}"))
-    name = control("trust_trial", options=list(read.by_name))
-    return name, read.by_name[name]
+    name = control("trust_trial", options=list(by_name))
+    return name, by_name[name]
 
 
 @st.cache_resource(max_entries=4, show_spinner="Reading the runs ...")
-def _trials(root: str, changed: float) -> trials.Trials:
+def _trials(root: str, changed: float) -> tuple[dict[str, Trial], list[str]]:
     return trials.find_trials(Path(root))
 
 

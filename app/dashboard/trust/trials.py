@@ -1,7 +1,6 @@
 """Trials: predictions compared with load tests, of this dashboard's folder and a bundled one."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -19,25 +18,26 @@ ERROR_COLUMNS = ("metric", "verdict", "predicted", "measured", "error", "limit")
 """What a narrow window shows comes first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Trials:
-    """Trials by name; ``problems`` say which folders could not be read, and why."""
-
-    by_name: dict[str, Trial]
-    problems: tuple[str, ...] = ()
-
-
 @cache
 def bundled() -> tuple[list[NamedRun], list[Trial]]:
     """Return the runs of the bundled verification, and the trial that they are."""
     return find_runs(_folders(EXAMPLE))
 
 
-def find_trials(root: Path) -> Trials:
-    """Return the trials among the runs under ``root``, then the bundled one."""
-    problems: list[str] = []
-    saved = find_runs(_readable(root, problems))[1]
-    return Trials({trial.name: trial for trial in [*saved, *bundled()[1]]}, tuple(problems))
+def find_trials(root: Path) -> tuple[dict[str, Trial], list[str]]:
+    """Return the trials among the runs under ``root``, then the bundled one, by name; and which
+    folders could not be read, and why."""
+    readable, problems = [], []
+    for folder in _folders(root):
+        try:
+            find_runs([folder])
+        except ServetwinError as error:
+            if "neither a run folder" not in str(error):
+                problems.append(str(error).replace(f"{root}/", ""))
+        else:
+            readable.append(folder)
+    found = [*find_runs(readable)[1], *bundled()[1]]
+    return {trial.name: trial for trial in found}, problems
 
 
 def profile_of(root: Path, name: str) -> Path | None:
@@ -71,20 +71,6 @@ def requests_of(trial: Trial) -> pd.DataFrame:
         for named in (trial.predicted, *trial.measured)
     ]
     return pd.concat(frames, ignore_index=True)
-
-
-def _readable(root: Path, problems: list[str]) -> list[Path]:
-    """Return folders under ``root`` that hold runs; add to ``problems`` why others do not."""
-    good = []
-    for folder in _folders(root):
-        try:
-            find_runs([folder])
-        except ServetwinError as error:
-            if "neither a run folder" not in str(error):
-                problems.append(str(error).replace(f"{root}/", ""))
-        else:
-            good.append(folder)
-    return good
 
 
 def _folders(root: Path) -> list[Path]:

@@ -36,7 +36,7 @@ REPORTED = {
 
 
 def test_the_bundled_trial_is_the_one_that_was_reported(tmp_path: Path) -> None:
-    trial = find_trials(tmp_path).by_name[NAME]
+    trial = find_trials(tmp_path)[0][NAME]
     rows = {row.metric: row for row in trial.comparison.metrics}
     summaries = [as_sent(named.run).summary() for named in trial.measured]
     for name, (error, noise) in REPORTED.items():
@@ -71,12 +71,12 @@ def test_trials_are_found_and_damaged_folders_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     load_test(3).save(tmp_path / "broken")
     (tmp_path / "broken" / "summary.json").write_text("{")
-    trials = find_trials(tmp_path)
-    assert list(trials.by_name) == ["replayed", NAME]
-    assert [named.name for named in trials.by_name["replayed"].measured] == ["tested"]
-    assert len(trials.problems) == 1
-    assert trials.problems[0].startswith("broken: not a readable run folder")
-    assert list(find_trials(tmp_path / "nowhere").by_name) == [NAME]
+    trials, problems = find_trials(tmp_path)
+    assert list(trials) == ["replayed", NAME]
+    assert [named.name for named in trials["replayed"].measured] == ["tested"]
+    assert len(problems) == 1
+    assert problems[0].startswith("broken: not a readable run folder")
+    assert list(find_trials(tmp_path / "nowhere")[0]) == [NAME]
 
 
 def test_a_recorded_run_is_a_trial_that_was_measured_elsewhere(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_recorded_run_is_a_trial_that_was_measured_elsewhere(tmp_path: Path) -
     measured.scenario |= {"recorded_by": "stamps of the engine", "trace": "measured.jsonl"}
     predicted.save(tmp_path / "recorded" / "predicted")
     measured.save(tmp_path / "recorded" / "measured")
-    trial = find_trials(tmp_path).by_name["recorded"]
+    trial = find_trials(tmp_path)[0]["recorded"]
     assert when_and_where(trial) == "elsewhere: measured.jsonl (stamps of the engine)"
 
 
