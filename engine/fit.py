@@ -26,6 +26,8 @@ def require_fit(
 
 def _of_computation(policies: PolicyConfig, computation: Computation) -> Iterator[str]:
     """Yield what a computation does not do."""
+    if policies.far_cache_tokens:
+        yield "far_cache_tokens is simulated only: the engine has the host's memory; set it to 0"
     if policies.adapter_slots:
         yield "adapter_slots is simulated only: the engine keeps all adapters loaded; set it to 0"
     uncached, ranks = not computation.kv_cache, computation.tensor_parallel

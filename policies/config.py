@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from math import ceil
+from math import ceil, inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self, get_args, get_origin
 
@@ -128,6 +128,12 @@ class PolicyConfig:
     """Host memory for what preemption swaps out, in tokens."""
     host_cache_tokens: int = 0
     """Host memory for prompts that the prefix cache has evicted, in tokens."""
+    far_cache_tokens: int = 0
+    """Memory for prompts that host memory has no room for, in tokens: an SSD, or a pool."""
+    far_cache_slowdown: float = 8.0
+    """How many times as long as over the host link a position takes from there."""
+    far_cache_shared: bool = False
+    """Share that memory among the servers of a profile."""
     adapter_slots: int = 0
     """LoRA adapters that running requests may use at once; 0: any number, each always loaded."""
     adapter_tokens: int = 0
@@ -158,6 +164,9 @@ class PolicyConfig:
                 require(isinstance(value, bool), choice.name, value, "true or false")
         EVICTION_ORDERS.require(self.eviction)
         _require_seconds("wait_limit_s", self.wait_limit_s)
+        slowdown = self.far_cache_slowdown
+        is_factor = isinstance(slowdown, Real) and 0 < slowdown < inf
+        require(is_factor, "far_cache_slowdown", slowdown, "a finite number above 0")
         if self.shed_ttft_s is not None:
             _require_seconds("shed_ttft_s", self.shed_ttft_s)
         share = isinstance(self.watermark, Real) and 0 <= self.watermark < 1
@@ -214,6 +223,7 @@ class PolicyConfig:
 
     def _exclusions(self) -> list[tuple[str, object, bool, str]]:
         """Return (setting, its only value, whether that is so, beside what)."""
+        far = self.far_cache_tokens
         cache, drafts, long = self.prefix_cache, self.draft_rows, self.long_prefill_tokens
         unified, grouped = self.batching == "unified", self.kv == "grouped"
         drafting = f"with draft_rows {drafts}"
@@ -224,6 +234,9 @@ class PolicyConfig:
             ("eviction", "lru", grouped and cache, "with kv: grouped"),
             ("host_cache_tokens", 0, grouped, "with kv: grouped"),
             ("host_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
+            ("far_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
+            ("far_cache_slowdown", 8.0, not far, "without far_cache_tokens"),
+            ("far_cache_shared", False, not far, "without far_cache_tokens"),
             ("queue_order", "fcfs", self.adapter_slots > 0, "with adapter_slots"),
             ("adapter_tokens", 0, not self.adapter_slots, "without adapter_slots"),
             ("decide_ahead", False, not (unified and self.queue_samples), ahead),

@@ -41,7 +41,7 @@ def build_scenario(
     named = parse_policies(compared) if compared is not None else NO_POLICIES
     scenario, notes, fit = settled_scenario(trace, servers, policy, cluster, named)
     print_notes([*notes, fit, *idle_settings(scenario, trace)])
-    _warn_of_free_swaps(scenario.policies, scenario.servers())
+    _warn_of_a_free_link(scenario.policies, scenario.servers())
     return scenario
 
 
@@ -170,16 +170,18 @@ def repeats_note(config: PolicyConfig, trace: Trace, policy: PolicyOptions) -> s
     )
 
 
-def _warn_of_free_swaps(config: PolicyConfig, servers: list[ServerModel]) -> None:
-    if config.preemption != "swap":
-        return
-    if not config.host_kv_tokens:
+def _warn_of_a_free_link(config: PolicyConfig, servers: list[ServerModel]) -> None:
+    swaps = config.preemption == "swap"
+    if swaps and not config.host_kv_tokens:
         raise PolicyError("preemption: 'swap' needs host memory; set host_kv_tokens")
+    cached = config.host_cache_tokens or config.far_cache_tokens
+    if not (swaps or cached or config.adapter_tokens):
+        return
     profiles = {server.name: server for server in servers if isinstance(server, Profile)}
     for profile in profiles.values():
         if not any("swapped_tokens" in fit.coefficients for fit in profile.layouts.values()):
             unknown = f"profile {profile.name} does not know the host link (swapped_tokens)"
-            print_notes([f"{unknown}; swapping takes no time"])
+            print_notes([f"{unknown}; moving keys and values takes no time"])
 
 
 def scenario_record(

@@ -1,10 +1,11 @@
-"""A host-memory tier of the prefix cache: prompts outlive their eviction from the device.
+"""Tiers of the prefix cache beyond the device: prompts outlive their eviction from it.
 
 Every full prompt block is written through to host memory as it is computed (in the background, at
 no cost here), whole keys only, least recently used first out. What the device has lost and the host
 still has is loaded over the host link instead of being computed (HiCache of SGLang, LMCache).
 """
 
+from math import ceil
 from typing import NamedTuple, TypeAlias
 
 from servetwin.policies.sequence import Sequence
@@ -56,20 +57,72 @@ class HostMoves:
         self.dropped[part] = None
 
 
-class HostTier:
-    """Which named parts of prompts host memory holds, at most ``capacity_blocks`` blocks.
+class Tier:
+    """Named parts of prompts in one memory, at most ``capacity_blocks`` blocks, oldest use first.
 
     A part that a step computes can be found once that step has ended.
     """
 
     def __init__(self, capacity_blocks: int, block_tokens: int = 1) -> None:
-        self._capacity_blocks = capacity_blocks
+        self.capacity_blocks = capacity_blocks
         self._block_tokens = block_tokens
-        self._blocks = 0
-        self._parts: dict[Part, int] = {}  # blocks by key, the oldest use first
-        self._coming: dict[Part, Sequence] = {}
-        """Parts that were not computed when they were kept, by the sequence that computes them."""
+        self.blocks = 0
+        self.parts: dict[Part, int] = {}
+        """The blocks of each part."""
+        self.coming: dict[Part, Sequence] = {}
+        """Parts that were not computed when they came, by the sequence that computes them."""
+
+    def put(self, part: Part, size: int, writer: Sequence | None) -> None:
+        """Hold a part, as the one used last; ``writer`` is still to compute it."""
+        self.parts[part] = size
+        self.blocks += size
+        if writer is not None:
+            self.coming[part] = writer
+
+    def take(self, part: Part) -> Sequence | None:
+        """Give up a part; return who is still to compute it."""
+        self.blocks -= self.parts.pop(part)
+        return self.coming.pop(part, None)
+
+    def overflow(self) -> Part | None:
+        """Return the part that must go, the one used least recently; None while all fit."""
+        return next(iter(self.parts)) if self.blocks > self.capacity_blocks else None
+
+    def has(self, part: Part) -> bool:
+        """Return whether a part is here and has been computed by a step that has ended."""
+        if part not in self.parts:
+            return False
+        writer = self.coming.get(part)
+        if writer is None:
+            return True
+        if writer.computed_tokens < (part[1] + self.parts[part]) * self._block_tokens:
+            return False
+        del self.coming[part]
+        return True
+
+
+class HostTier:
+    """Which named parts of prompts host memory holds, and a memory behind it.
+
+    What host memory has no room for goes to the ``far`` memory (an SSD), and comes back from it. A
+    pool that servers share holds all that any of them keeps. A block from there takes
+    ``far_slowdown`` times as long as from the host.
+    """
+
+    def __init__(
+        self, capacity_blocks: int, block_tokens: int = 1, far_blocks: int = 0,
+        far_slowdown: float = 1.0,
+    ) -> None:  # fmt: skip
+        self._near = Tier(capacity_blocks, block_tokens)
+        self.far = Tier(far_blocks, block_tokens)
+        self._shares = False
+        self._far_slowdown = far_slowdown
+        self._block_tokens = block_tokens
         self._moves: HostMoves | None = None
+
+    def share(self, other: "HostTier") -> None:
+        """Use the far memory of another server, or of none but this, as a pool."""
+        self.far, self._shares = other.far, True
 
     def watch(self) -> HostMoves:
         """Return what knows from now on of all that comes and goes."""
@@ -77,73 +130,85 @@ class HostTier:
         return self._moves
 
     def find(self, seq: Sequence, start: int, limit: int) -> int:
-        """Blocks of the prompt from place ``start`` on that the host holds, up to ``limit``."""
-        place = start
+        """Blocks of the prompt from place ``start`` on that are here, up to ``limit``."""
+        return sum(self._held(seq, start, limit))
+
+    def _held(self, seq: Sequence, start: int, limit: int) -> tuple[int, int]:
+        """Return the blocks from ``start`` on that are in host memory, and in the far one."""
+        place, near, far = start, 0, 0
         while place < limit:
-            key = _part_of(seq, place)
-            if key is None or key not in self._parts or not self._is_computed(key, seq.key_blocks):
+            part = _part_of(seq, place)
+            end = min((place // seq.key_blocks + 1) * seq.key_blocks, limit)
+            if part is None:
                 break
-            place = (place // seq.key_blocks + 1) * seq.key_blocks
-        return max(0, min(place, limit) - start)
+            if self._near.has(part):
+                near += end - place
+            elif self.far.has(part):
+                far += end - place
+            else:
+                break
+            place = end
+        return near, far
 
     def load(self, seq: Sequence, start: int, limit: int) -> int:
-        """Return what ``find`` finds: it goes to the device with the next step."""
-        blocks = self.find(seq, start, limit)
+        """Load what ``find`` finds with the next step; return it as positions of the host link."""
+        near, far = self._held(seq, start, limit)
         if self._moves is not None:
-            self._moves.load(seq, start, start + blocks)
-        return blocks
+            self._moves.load(seq, start, start + near)
+        return ceil((near + far * self._far_slowdown) * self._block_tokens)
 
     def keep(self, seq: Sequence, blocks: int, computed_blocks: int | None = None) -> None:
         """The first ``blocks`` of the prompt are in use: the host holds them, most recent last.
 
         The step that is being decided computes them from ``computed_blocks`` on (None: no block).
         """
-        size, moves = seq.key_blocks, self._moves
+        size, near, far, moves = seq.key_blocks, self._near, self.far, self._moves
         for unit in range(min(blocks // size, len(seq.block_keys))):
-            key = _part_of(seq, unit * size)
-            assert key is not None
-            if self._parts.pop(key, None) is None:
-                self._blocks += size
+            part = _part_of(seq, unit * size)
+            assert part is not None
+            if part in near.parts:
+                writer = near.take(part)
+            elif part in far.parts:
+                writer = far.take(part)
+            else:
                 is_computed = computed_blocks is None or (unit + 1) * size <= computed_blocks
-                if not is_computed:
-                    self._coming[key] = seq
+                writer = None if is_computed else seq
                 if moves is not None:
-                    moves.keep(key, seq, is_computed)
-            self._parts[key] = size
-        while self._blocks > self._capacity_blocks:
-            self._forget(next(iter(self._parts)))
+                    moves.keep(part, seq, is_computed)
+            near.put(part, size, writer)
+            if self._shares:
+                if part in far.parts:
+                    far.take(part)
+                far.put(part, size, writer)
+        while (oldest := near.overflow()) is not None:
+            blocks, writer = near.parts[oldest], near.take(oldest)
+            if not self._shares:
+                far.put(oldest, blocks, writer)
+            if moves is not None:
+                moves.drop(oldest)
+        while (oldest := far.overflow()) is not None:
+            far.take(oldest)
 
     def settle(self, seq: Sequence) -> None:
         """Forget what the sequence, which gives its memory back, was to compute and did not."""
-        if not self._coming:
+        if not (self._near.coming or self.far.coming):
             return
         for unit in range(len(seq.block_keys)):
-            key = _part_of(seq, unit * seq.key_blocks)
-            if key is None or self._coming.get(key) is not seq:
-                continue
-            if not self._is_computed(key, seq.key_blocks):
-                self._forget(key)
+            part = _part_of(seq, unit * seq.key_blocks)
+            for tier in (self._near, self.far):
+                if part is not None and tier.coming.get(part) is seq and not tier.has(part):
+                    self._forget(tier, part)
 
     def forget(self) -> None:
         """Forget every part: one of them was never computed."""
-        while self._parts:
-            self._forget(next(iter(self._parts)))
+        for tier in (self._near, self.far):
+            for part in list(tier.parts):
+                self._forget(tier, part)
 
-    def _is_computed(self, key: Part, size: int) -> bool:
-        """Return whether a part that is kept has been computed by a step that has ended."""
-        writer = self._coming.get(key)
-        if writer is None:
-            return True
-        if writer.computed_tokens < (key[1] + size) * self._block_tokens:
-            return False
-        del self._coming[key]
-        return True
-
-    def _forget(self, key: Part) -> None:
-        self._blocks -= self._parts.pop(key)
-        self._coming.pop(key, None)
+    def _forget(self, tier: Tier, part: Part) -> None:
+        tier.take(part)
         if self._moves is not None:
-            self._moves.drop(key)
+            self._moves.drop(part)
 
 
 def _part_of(seq: Sequence, place: int) -> Part | None:

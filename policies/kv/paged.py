@@ -68,6 +68,11 @@ class PagedKV(BlockPool):
         """Return what knows of all that moves to and from host memory; the reader empties it."""
         return self._host.watch() if self._host is not None else None
 
+    def share_far(self, other: "PagedKV") -> None:
+        """Use the far memory of another server's host tier in place of an own one."""
+        if self._host is not None and other._host is not None:
+            self._host.share(other._host)
+
     def reserve_part(self, seq: Sequence, tokens: int, fitting_tokens: int) -> bool:
         """Reserve as ``reserve`` does, but only with room for ``fitting_tokens`` positions."""
         if self._keeps_answers:
@@ -269,7 +274,7 @@ class PagedKV(BlockPool):
             return False
         self._index.hold(seq, limit)
         if self._host is not None:
-            seq.held.loaded_tokens = self._host.load(seq, cached, limit) * self.block_tokens
+            seq.held.loaded_tokens = self._host.load(seq, cached, limit)
         if needed - cached > self._free:
             self._find_room(needed - cached)
         return True
@@ -314,10 +319,11 @@ class PagedKV(BlockPool):
 
 
 def _host_tier(config: PolicyConfig) -> "HostTier | None":
-    """Return the tier of the prefix cache in host memory; None where that has no room for it."""
-    blocks = config.host_cache_tokens // config.block_tokens
-    if not blocks:
+    """Return the tiers of the prefix cache beyond the device; None where none has room."""
+    size = config.block_tokens
+    near, far = config.host_cache_tokens // size, config.far_cache_tokens // size
+    if not (near or far):
         return None
     from servetwin.policies.kv.host_tier import HostTier
 
-    return HostTier(blocks, config.block_tokens)
+    return HostTier(near, size, far, config.far_cache_slowdown)

@@ -10,6 +10,7 @@ from servetwin.policies.config import require
 from servetwin.policies.protocols import Load
 from servetwin.policies.registry import ROUTERS
 from servetwin.workloads.native_class import mypyc_attr
+from servetwin.workloads.request import Request
 
 _Change = tuple[float, int, int, int]
 """(time in seconds, place, requests, tokens)."""
@@ -50,7 +51,8 @@ class ReplicaLoads:
     """The load of each replica: requests sent and not ended, and their tokens.
 
     The cluster calls ``sent`` and ``ended``; a router reads ``requests``, ``tokens`` and
-    ``queues``, which are those of the last report. ``read_load`` reads the load of a replica.
+    ``queues``, which are those of the last report. ``read_load`` reads the load of a replica,
+    ``read_hit`` the tokens of a prompt that its prefix cache holds.
     ``speeds`` compares the replicas' hardware. ``before_report`` is called where all must be known
     that has ended until now: in between,
     replicas may be simulated as late as they are needed.
@@ -62,6 +64,7 @@ class ReplicaLoads:
         self.speeds = tuple(speeds)
         self.before_report: Callable[[], None] | None = None
         self.read_load: Callable[[int], Load] | None = None
+        self.read_hit: Callable[[int, Request], int] | None = None
         self._staleness_s = staleness_s
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
         self._queues: list[tuple[int, int]] = []
@@ -94,6 +97,13 @@ class ReplicaLoads:
             loads = map(self.read_load, range(len(self.speeds)))
             self._queues = [(running, waiting) for running, waiting, _ in loads]
         return self._queues or [(0, 0)] * len(self.speeds)
+
+    def hits(self, request: Request) -> list[int]:
+        """Return the tokens of a prompt that the caches of each replica hold now."""
+        if self.before_report is not None:
+            self.before_report()
+        read = self.read_hit
+        return [0 if read is None else read(place, request) for place in range(len(self.speeds))]
 
     def changed_places(self) -> set[int]:
         """Return a set that gets the place of each reported change; its reader empties it."""

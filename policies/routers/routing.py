@@ -75,6 +75,23 @@ class LeastTokens(RouterBase):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class LeastToCompute(RouterBase):
+    """The least to compute: outstanding tokens, and what no cache there holds of the prompt.
+
+    Dynamo's KV router and llm-d's precise scorer weigh load against such an index of all caches.
+    """
+
+    def choose(self, request: Request, now_s: float) -> int:
+        """Return the place with the fewest tokens to compute, for the replica's speed."""
+        loads, hits = self._loads, self._loads.hits(request)
+        tokens, speeds, own = loads.tokens(now_s), loads.speeds, request.total_tokens
+        return min(
+            range(self._count),
+            key=lambda place: (tokens[place] + own - hits[place]) / speeds[place],
+        )
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class VllmDataParallel(RouterBase):
     """The least of 4 x waiting + running requests, the first of equals.
 

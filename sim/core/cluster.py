@@ -10,6 +10,7 @@ import numpy as np
 
 from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import Scheduler
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, Source
@@ -74,7 +75,9 @@ def simulate_cluster(
     if closed_loop and not isinstance(requests, Trace):
         requests = list(requests)
     source = _source(requests, pools, fail_fast) if closed_loop else None
-    run_ahead = (decode or entrance).run_on_demand() if macro and source is None else None
+    shares = any(pool.policies.far_cache_shared for pool in pools)  # so order matters
+    apart = macro and source is None and not shares
+    run_ahead = (decode or entrance).run_on_demand() if apart else None
 
     def run() -> None:
         if run_ahead is not None and decode is None:
@@ -127,6 +130,7 @@ def _routed(
     """Return the replicas that requests come to, and those that only decode, behind routers."""
     members = list(built)
     _group_ranks(members)
+    _share_far(members)
     back = [member for member in members if member.pool.role == "decode"]
     front = [member for member in members if member.pool.role != "decode"]
     entrance = _behind(routers[0], front, seeds[0])
@@ -166,6 +170,15 @@ def _group_ranks(members: Listed[_Member]) -> None:
         if ranks > 1:
             LockstepGroup([replica for replica in together if isinstance(replica, Rank)])
         first += ranks
+
+
+def _share_far(members: Iterable[_Member]) -> None:
+    """Give the servers of a pool one far memory, where their policies share it."""
+    first: dict[int, PagedKV] = {}
+    for pool, replica in members:
+        memory = replica.scheduler.memory
+        if pool.policies.far_cache_shared and isinstance(memory, PagedKV):
+            memory.share_far(first.setdefault(id(pool), memory))
 
 
 def _behind(

@@ -139,6 +139,7 @@ class RoutedReplicas:
         self._keeps_loads = not is_blind(self.router)
         if self._keeps_loads:
             self.replica_loads.read_load = self._load
+            self.replica_loads.read_hit = self._hit
             for place, replica in enumerate(self.replicas):
                 replica.listeners.append(partial(self._ended, place))
 
@@ -197,6 +198,12 @@ class RoutedReplicas:
 
     def _load(self, place: int) -> Load:
         return self.replicas[place].scheduler.load()
+
+    def _hit(self, place: int, request: Request) -> int:
+        keys = self._keys[place]
+        if keys is None:
+            return 0
+        return self.replicas[place].scheduler.memory.cached_prefix(as_sequence(request, 0.0, keys))
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         ended_s = self.replicas[place].event_s

@@ -158,7 +158,10 @@ class PrefixCache(ServingTechnique):
 
     def off(self, setup: Setup) -> Setup:
         """Let every prompt compute and keep all its tokens."""
-        return setup.with_policies(prefix_cache=False, host_cache_tokens=0)
+        return setup.with_policies(
+            prefix_cache=False, host_cache_tokens=0, far_cache_tokens=0,
+            far_cache_slowdown=8.0, far_cache_shared=False,
+        )  # fmt: skip
 
 
 class CopyOnWrite(ServingTechnique):

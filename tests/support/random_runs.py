@@ -93,6 +93,8 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "victim": draw(one_of(Victim)),
         "host_kv_tokens": draw(st.sampled_from([0, 40, 1000])),
         "host_cache_tokens": draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
+        "far_cache_tokens": (far := draw(st.sampled_from([0, 96, 1000])) if prefix_cache else 0),
+        "far_cache_slowdown": draw(st.sampled_from([0.3, 5.0])) if far else 8.0,
     }
     for name in unread_settings(read):
         settings.pop(name, None)

@@ -82,7 +82,7 @@ def test_a_watcher_learns_what_is_kept_loaded_and_dropped() -> None:
     assert moves.computed == {(1, 0): KeptPart(writer, writer.blocks)}
     assert moves.coming == {(2, 1): KeptPart(writer, writer.blocks)}
     assert list(moves.dropped) == [(9, 0)]
-    assert host.load(reader, 0, 2) == 1
+    assert host.load(reader, 0, 2) == 4
     assert moves.loads == {reader: (0, 1)}
     host.keep(prompt(7, 8), 2)
     assert list(moves.dropped) == [(9, 0), (1, 0), (2, 1)]

@@ -69,6 +69,16 @@ def test_vllm_weighs_the_queue_four_times_and_counts_its_own_until_the_next_repo
     assert send(router, replicas, request("new"), 0.1) == 0
 
 
+def test_kv_aware_weighs_what_a_cache_holds_against_what_is_to_be_computed() -> None:
+    """A prompt of 90 tokens and 10 of output; 60 of it are at place 1, which has 50 or 70."""
+    for outstanding, place in ((50, 1), (70, 0)):
+        replicas = ReplicaLoads((1, 1))
+        replicas.read_hit = lambda at, _: (0, 60)[at]
+        replicas.sent(1, outstanding, 0.0)
+        router = router_of(RouterConfig("kv-aware"), replicas)
+        assert router.choose(request("a", prompt=90, output=10), 0.0) == place
+
+
 def test_what_has_ended_counts_no_more() -> None:
     replicas = ReplicaLoads((1, 1))
     router = router_of(RouterConfig("least-tokens"), replicas)
@@ -257,7 +267,7 @@ def serve(router: Router, loads: ReplicaLoads, requests: list[Request]) -> None:
         loads.ended(send(router, loads, sent), sent.total_tokens, 0.0)
 
 
-@pytest.mark.parametrize("name", sorted(ROUTERS.keys() - {"vllm-dp"}))  # which reads every rank
+@pytest.mark.parametrize("name", sorted(ROUTERS.keys() - {"vllm-dp", "kv-aware"}))  # read all
 def test_a_request_makes_as_many_calls_among_ten_thousand_replicas(name: str) -> None:
     """``test_load_table`` counts what one call looks at."""
     calls = []
