@@ -123,6 +123,7 @@ class LevelTests:
         at = self.folder / plan.folder
         sent = without_outputs(requests) if self.endpoint.api == "embeddings" else requests
         test = LoadTest(sent, load, self.options.sending(load), load.tokenizer(), at)
+        test = replace(test, gpus=self.options.gpu_metrics)
         run, watch = test.send_to(self.endpoint.salted("level", plan.number, attempt))
         server_metrics_line(watch, run, at)
         with signals_deferred(), saved(run, at):

@@ -114,5 +114,5 @@ def prepared(url: str, options: LoadTestOptions, judges: Judges) -> SingleLoadTe
     baseline = options.probe(other, real_prompts) if other else None
     for each in filter(None, (endpoint, baseline)):
         typer.echo(endpoint_line(each), err=True)
-    test = LoadTest(requests, load, sending, tokenizer, Path(), options.live)
+    test = LoadTest(requests, load, sending, tokenizer, Path(), options.live, options.gpu_metrics)
     return SingleLoadTest(test, judges, predicted, baselines, endpoint, baseline)

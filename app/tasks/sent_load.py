@@ -29,13 +29,15 @@ class LoadTest:
     tokenizer: LocalTokenizer | None
     folder: Path
     live: Path | None = None
+    gpus: str | None = None
+    """The page of an exporter of the GPUs."""
 
     def send_to(self, endpoint: Endpoint) -> tuple[Run, ServerWatch]:
         """Send the load to an endpoint; a generated one is kept in the folder."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.load.is_made:
             write_trace(with_an_output(self.trace), self.folder / "trace.jsonl")
-        watch = ServerWatch(endpoint.base_url, insecure=endpoint.insecure)
+        watch = ServerWatch(endpoint.base_url, insecure=endpoint.insecure, gpus=self.gpus)
         scenario = {"seed": self.load.seed, "load": self.load.record()}
         with watch, live_file(self.live) as show, Journal(self.folder, scenario) as journal:
             run = self._send(endpoint, show, journal)

@@ -6,13 +6,13 @@ load test, since parsing would take the interpreter from the client's event loop
 
 Gauges are summed over their labels (models, engines, ranks); shares of memory are averaged. The
 names are those of vLLM (and of our engine, which uses the same), SGLang
-(``--enable-metrics``), text-generation-inference (which has no gauge of its KV memory) and
-llama.cpp's server (``--metrics``).
+(``--enable-metrics``), text-generation-inference (which has no gauge of its KV memory),
+llama.cpp's server (``--metrics``), and of the exporters of GPUs: NVIDIA's DCGM and AMD's.
 """
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -48,20 +48,25 @@ _STOP_S = 1.0
 class ServerWatch:
     """Scrapes a server while a block runs; ``url`` is what it scrapes.
 
-    ``base_url`` is with or without ``/v1``. At the end it waits at most a second for an answer that
-    is late. Without prometheus-client nothing is scraped.
+    ``base_url`` is with or without ``/v1``; ``gpus`` is the page of an exporter. At the end it waits
+    at most a second for an answer that is late. Without prometheus-client nothing is scraped.
     """
 
-    def __init__(self, base_url: str, every_s: float = 1.0, *, insecure: bool = False) -> None:
+    def __init__(
+        self, base_url: str, every_s: float = 1.0, *, insecure: bool = False,
+        gpus: str | None = None,
+    ) -> None:  # fmt: skip
         self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
         self._settings = client_settings(base_url, insecure=insecure)
-        self._every_s = every_s
+        self._every_s, self._gpus = every_s, gpus
         self._scrapes: list[_Scrape] = []
         self._last: _Scrape | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._scrape_until_stopped, daemon=True)
         self.reason: str | None = None
         """Why there are no gauges, or None."""
+        self.gpus_reason = "no known gauge there"
+        """Why there are none of GPUs."""
 
     def __enter__(self) -> Self:
         if find_spec("prometheus_client") is None:
@@ -94,6 +99,18 @@ class ServerWatch:
         counts = CacheCounts(**{name: round(after[name] - before[name]) for name in COUNTERS})
         return counts if min(counts) >= 0 else None  # else the server was started again
 
+    def power(self, frame: pd.DataFrame, run: Run) -> Iterator[str]:
+        """Yield the mean watts of the GPUs and joules per output token, or why there are none."""
+        if self._gpus is None:
+            return
+        if not (watts := frame["watts"].dropna()).size:
+            yield f"no watts ({self._gpus}: {self.gpus_reason})"
+            return
+        rows, tokens = run.requests, run.requests["output_tokens"].sum()
+        lasted_s = rows["last_token_s"].max() - rows["scheduled_s"].min()
+        each = f", {watts.mean() * lasted_s / tokens:.3g} J per output token" if tokens else ""
+        yield f"GPUs {watts.mean():,.0f} W in the mean{each}"
+
     def _scrape_until_stopped(self) -> None:
         with httpx.Client(timeout=_ANSWER_S, **self._settings) as client:
             while not self._stopped.is_set():
@@ -110,8 +127,13 @@ class ServerWatch:
         except httpx.HTTPError as error:
             self.reason = redact(str(error)) or type(error).__name__
             return None
-        lines = [line for line in answer.content.splitlines() if line.startswith(_KNOWN)]
-        if answer.status_code != 200:
+        of_gpus: list[bytes] = []
+        try:
+            of_gpus = _known_lines(client.get(self._gpus)) if self._gpus else []
+        except httpx.HTTPError as error:
+            self.gpus_reason = redact(str(error)) or type(error).__name__
+        lines = _known_lines(answer) + of_gpus
+        if answer.status_code != 200 and not lines:
             self.reason = f"answered {answer.status_code}"
         elif not lines:
             self.reason = "no known gauge there"
@@ -121,16 +143,24 @@ class ServerWatch:
         return None
 
 
+def _known_lines(answer: httpx.Response) -> list[bytes]:
+    """Return the lines of a page that have a known name; none of an answer other than 200."""
+    if answer.status_code != 200:
+        return []
+    return [line for line in answer.content.splitlines() if line.startswith(_KNOWN)]
+
+
 def read_figures(page: bytes, names_by_figure: Mapping[str, Sequence[str]]) -> dict[str, float]:
     """Return each known figure of a page in Prometheus' format; none where it cannot be read.
 
-    It is summed over its labels; a share is averaged.
+    It is summed over its labels; a share is averaged, and one in percent divided by 100.
     """
     values = _samples(page.decode(errors="replace"))
     figures = {}
     for figure, names in names_by_figure.items():
         if samples := next((values[name] for name in names if name in values), None):
-            figures[figure] = float(np.mean(samples) if figure == "kv_usage" else np.sum(samples))
+            mean, total = float(np.mean(samples)), float(np.sum(samples))
+            figures[figure] = {"kv_usage": mean, "gpu_use": mean / 100}.get(figure, total)
     return figures
 
 
@@ -162,8 +192,10 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
         raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
     if frame.empty:
         return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
-    known = ", ".join(c.replace("kv_usage", "KV usage") for c in GAUGES if frame[c].notna().any())
-    return f"server metrics: {known}, {len(frame)} times from {watch.url}"
+    names = {"kv_usage": "KV usage", "gpu_use": "GPU use"}
+    known = ", ".join(names.get(c, c) for c in GAUGES if frame[c].notna().any())
+    line = f"server metrics: {known}, {len(frame)} times from {watch.url}"
+    return "; ".join([line, *watch.power(frame, run)])
 
 
 def load_server_metrics(folder: Path) -> pd.DataFrame | None:

@@ -53,6 +53,8 @@ class LoadTestOptions:
     turns: Annotated[int, Option(min=1, rich_help_panel=_OF_A_GATE)] = 1
     """With --baseline-url: load tests of URL, each between two of the baseline."""
     slo: Annotated[str | None, SLO] = None
+    gpu_metrics: Annotated[str | None, Option(metavar="URL")] = None
+    """Also read the watts of the GPUs: the page of a DCGM exporter, or of AMD's."""
     live: Annotated[Path | None, Option()] = None
     """Also write the progress, one JSON line a second."""
     out: RunFolder = None

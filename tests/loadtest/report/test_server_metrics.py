@@ -167,6 +167,46 @@ def test_a_server_without_metrics_is_asked_once(
     assert load_server_metrics(tmp_path) is None
 
 
+DCGM = """\
+DCGM_FI_DEV_POWER_USAGE{gpu="0",modelName="H100"} 400.5
+DCGM_FI_DEV_POWER_USAGE{gpu="1",modelName="H100"} 199.5
+DCGM_FI_DEV_GPU_UTIL{gpu="0"} 100
+DCGM_FI_DEV_GPU_UTIL{gpu="1"} 50
+DCGM_FI_DEV_SM_CLOCK{gpu="0"} 1980
+"""
+
+
+@pytest.mark.parametrize("server", [(200, "vllm:num_requests_running 1\n"), (404, "")])
+def test_watts_of_an_exporter_become_joules_per_token(
+    server: tuple[int, str], tmp_path: Path
+) -> None:
+    with (
+        serving(server) as (url, _),
+        serving((200, DCGM)) as (gpus, asked),
+        ServerWatch(url, every_s=0.01, gpus=f"{gpus}/metrics") as watch,
+    ):
+        until(asked, 3)
+    run = load_test()
+    said = save_server_metrics(watch, run, run.save(tmp_path))
+    frame = load_server_metrics(tmp_path)
+    assert frame is not None
+    assert (set(frame["watts"]), set(frame["gpu_use"])) == ({600.0}, {0.75})
+    rows = run.requests
+    lasted_s = rows["last_token_s"].max() - rows["scheduled_s"].min()
+    joules = 600 * lasted_s / rows["output_tokens"].sum()
+    assert said.endswith(f"; GPUs 600 W in the mean, {joules:.3g} J per output token")
+
+
+def test_an_exporter_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    with (
+        serving((200, "vllm:num_requests_running 1\n")) as (url, asked),
+        ServerWatch(url, every_s=0.01, gpus="http://127.0.0.1:9/metrics") as watch,
+    ):
+        until(asked, 3)
+    said = save_server_metrics(watch, load_test(), tmp_path)
+    assert "; no watts (http://127.0.0.1:9/metrics: " in said
+
+
 def test_a_pause_of_the_metrics_leaves_a_gap_only() -> None:
     page = "vllm:num_requests_running 1\n"
     with (
