@@ -48,8 +48,8 @@ _STOP_S = 1.0
 class ServerWatch:
     """Scrapes a server while a block runs; ``url`` is what it scrapes.
 
-    ``base_url`` is with or without ``/v1``; ``gpus`` is the page of an exporter. At the end it waits
-    at most a second for an answer that is late. Without prometheus-client nothing is scraped.
+    ``base_url`` is with or without ``/v1``; ``gpus`` is the page of an exporter. At the end it
+    waits at most a second for an answer that is late. Without prometheus-client nothing is scraped.
     """
 
     def __init__(

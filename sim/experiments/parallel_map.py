@@ -81,8 +81,8 @@ def map_on_processes(
 
     ``function`` is sent once to every process, with what is bound to it. With one process, or
     little address space (``ulimit -v``), this one does the work. If the caller stops iterating, the
-    remaining items are not started. Raises ``LostItems`` after the last result, with what items are ``called``, if the
-    processes of some were killed in every try.
+    remaining items are not started. Raises ``LostItems`` after the last result, with what items are
+    ``called``, if the processes of some were killed in every try.
     """
     workers = min(processes, len(items))
     if workers <= 1 or most_addresses() < LEAST_ADDRESSES:
