@@ -10,18 +10,24 @@ import sys
 from threading import Thread
 
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.core.core_process import bundled, started_core
+from servetwin.engine.core.core import CoreClock
+from servetwin.engine.core.core_process import StartedCore, bundled
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.program.child import started_child
+
+CORE = "servetwin.engine.core.core_process:run_core", "servetwin.engine.core.build"
+"""A core's process, and what it imports with torch while its options are read."""
 
 
 def main() -> int:
     """Serve until the input closes; return the exit code."""
     Thread(target=_end_with_stdin, daemon=True).start()
     try:
-        options = ServeOptions.from_json(sys.argv[1])
-        model, build = find_model(options.model), bundled(options)
-        with started_core(build) as core:
+        with started_child(*CORE, name="servetwin-core") as child:
+            options = ServeOptions.from_json(sys.argv[1])
+            model, build = find_model(options.model), bundled(options)
+            core = StartedCore.of(child, build, CoreClock())
             from servetwin.engine.http.serving import serve_core  # while the core imports torch
 
             name, tokenizer = model.config.name, model.tokenizer()

@@ -15,8 +15,8 @@ from servetwin.app.scenario.options.engine import (
 )
 from servetwin.app.scenario.options.groups import given, require_absent, takes_options
 from servetwin.app.scenario.options.policy import PolicyOptions
-from servetwin.app.words import print_notes
 from servetwin.workloads.errors import EngineError
+from servetwin.workloads.program.child import Child, started_child
 
 if TYPE_CHECKING:
     from servetwin.engine.core.core_process import BuildCore
@@ -34,6 +34,8 @@ class Served(NamedTuple):
 
 
 SERVED = ("gpu", "techniques", "without", "efficiency")
+CORE, IMPORTS = "servetwin.engine.core.core_process:run_core", "servetwin.engine.core.build"
+"""The core's process begins with its imports before this one has read the options."""
 
 
 @takes_options(
@@ -66,31 +68,30 @@ def serve(
     if model.simulated or not servers.names_no_server():
         profiles = (model.simulated,) if model.simulated else ()
         servers = replace(servers, profile=profiles, model=model.name)
-        served = _simulated(servers, policy, engine, model)
-    else:
-        served = _bundled(policy, engine, servers, model)
-    _serve(served, http)
+        with started_child(CORE, name="servetwin-core") as child:
+            _serve(_simulated(servers, policy, engine, model), http, child)
+        return
+    require_engine()
+    with started_child(CORE, IMPORTS, name="servetwin-core") as child:
+        _serve(_bundled(policy, engine, servers, model), http, child)
 
 
-def _serve(served: Served, http: HttpOptions) -> None:
-    """Start the core, which imports torch, and meanwhile what the HTTP process needs."""
-    from servetwin.engine.core.core_process import started_core
+def _serve(served: Served, http: HttpOptions, child: Child) -> None:
+    """Let the process of the core build it, and meanwhile import what the HTTP process needs."""
+    from servetwin.engine.core.core import CoreClock
+    from servetwin.engine.core.core_process import StartedCore
 
     typer.echo(f"starting {served.model} with {served.policies}", err=True)
 
     def say_ready(url: str) -> None:
         typer.echo(f"serving {served.model} at {url}/v1 (Ctrl-C stops)")
 
-    with started_core(served.build) as core:
-        try:
-            from servetwin.engine.http.serving import serve_core
-        except ModuleNotFoundError as error:
-            raise EngineError(
-                f"serving needs {error.name}: pip install 'servetwin[engine]'"
-            ) from error
-        serve_core(
-            served.build, served.name, http.settings(), say_ready, served.tokenizer, first=core
-        )
+    core = StartedCore.of(child, served.build, CoreClock())
+    try:
+        from servetwin.engine.http.serving import serve_core
+    except ModuleNotFoundError as error:
+        raise EngineError(f"serving needs {error.name}: pip install 'servetwin[engine]'") from error
+    serve_core(served.build, served.name, http.settings(), say_ready, served.tokenizer, first=core)
 
 
 def _bundled(
@@ -101,12 +102,12 @@ def _bundled(
 
     model = find_model(choice.model)
     policies = policy.over(choice.policies())
-    require_engine()
     toggles = servers.toggles()
     options = choice.options(policies, toggles, served.step_log)
     options = replace(options, beat=served.beat)
     if not toggles.is_empty():
         from servetwin.app.serving.techniques import notes
+        from servetwin.app.words import print_notes
 
         print_notes(notes(choice.options(policies), toggles, policy.changes()))
     shown = (options.model_config().name, model.config.name)
@@ -117,6 +118,7 @@ def _simulated(
     servers: Deployment, policy: PolicyOptions, choice: EngineChoice, served: ServedModel
 ) -> Served:
     from servetwin.app.serving.simulated import simulated_engine
+    from servetwin.app.words import print_notes
     from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 
     require_absent(given(choice), "says how torch computes, and a simulated server has none")

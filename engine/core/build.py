@@ -20,7 +20,7 @@ from servetwin.engine.kernels.graphs import cuda_graphs
 from servetwin.engine.kv.forgetting import kept_tokens
 from servetwin.engine.kv.host_memory import kv_movers
 from servetwin.engine.models.computation import Computation
-from servetwin.engine.models.device import choose_device, use_huge_pages
+from servetwin.engine.models.device import choose_device
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LoadWeights
 from servetwin.engine.sampling.sampling_params import SamplingParams
@@ -128,7 +128,6 @@ def build_core(
     Raises ``ServetwinError`` for a model, policies, a device or a log file that does not exist or
     does not fit.
     """
-    use_huge_pages()
     source, model, policies = find_model(options.model), options.model_config(), options.policies
     scheduler = build_scheduler(policies)
     memory = scheduler.memory

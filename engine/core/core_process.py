@@ -7,9 +7,10 @@ step raises. Signals are the parent's business.
 import ctypes
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import Any, NamedTuple, Protocol
 
 from servetwin.engine.adapters.adapter_folder import read_adapter
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.child import start_child
 from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.messages import (
     Abort,
@@ -37,6 +37,7 @@ from servetwin.engine.core.messages import (
 )  # fmt: skip
 from servetwin.engine.core.step_log import StepLogFile
 from servetwin.engine.serve_options import ServeOptions
+from servetwin.workloads.program.child import Child, start_child
 
 
 class Inbox(Protocol):
@@ -141,28 +142,25 @@ class StartedCore(NamedTuple):
     @classmethod
     def start(cls, build: BuildCore, clock: CoreClock) -> "StartedCore":
         """Start a core; its first message is ``Ready``, or ``Failed`` with the reason."""
-        return cls(*start_child(run_core, build, clock, name="servetwin-core"), clock)
+        return cls.of(start_child(f"{__name__}:run_core", name="servetwin-core"), build, clock)
+
+    @classmethod
+    def of(cls, child: Child, build: BuildCore, clock: CoreClock) -> "StartedCore":
+        """Say what core a process that was started before builds."""
+        with suppress(OSError):  # it has failed, and said why
+            child[1].send((build, clock))
+        return cls(*child, clock)
 
 
-@contextmanager
-def started_core(build: BuildCore) -> Iterator[StartedCore]:
-    """Start a core, and end it by force if it still runs at the end.
+def run_core(connection: Connection, imports: str = "sys") -> None:
+    """Run the core process: build the core, report its facts, serve until a ``Stop`` message.
 
-    Start it before all that the HTTP process needs is imported: both imports take a second.
+    It ``imports`` a module while its parent reads which core to build.
     """
-    core = StartedCore.start(build, CoreClock())
-    try:
-        yield core
-    finally:
-        core.process.kill()
-        core.process.join()
-        core.connection.close()
-
-
-def run_core(connection: Connection, build: BuildCore, clock: CoreClock) -> None:
-    """Run the core process: build the core, report its facts, serve until a ``Stop`` message."""
     keep_freed_memory()
     try:
+        import_module(imports)
+        build, clock = connection.recv()
         core, facts = build(clock)
     except Exception as error:
         _say(connection, Failed(one_line(error)))

@@ -11,7 +11,6 @@ from typing import Protocol, Unpack
 import torch.distributed as dist
 from torch import Tensor
 
-from servetwin.engine.child import Child, start_child
 from servetwin.engine.core.runner import Runner, RunnerOptions
 from servetwin.engine.core.step_input import StepInput
 from servetwin.engine.core.step_isolation import BlockCopies, ExecutorLost
@@ -21,6 +20,7 @@ from servetwin.engine.parallel.shards import shard_config
 from servetwin.engine.parallel.tensor_rank import TensorRank
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence
+from servetwin.workloads.program.child import Child, start_child
 
 _END_S = 5.0
 """How long a rank may take to end."""
@@ -56,7 +56,9 @@ class Followers:
         for number in range(1, ways):
             arguments = make, TensorRank(number, ways), meeting, device
             name = f"servetwin-rank-{number}"
-            self._children.append(start_child(_follow, *arguments, name=name, daemon=True))
+            self._children.append(
+                start_child(f"{__name__}:_follow", *arguments, name=name, daemon=True)
+            )
         TensorRank(0, ways).meet(meeting, device)
 
     def send(self, message: StepInput | BlockCopies) -> None:
