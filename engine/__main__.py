@@ -10,7 +10,6 @@ import sys
 from threading import Thread
 
 from servetwin.engine.checkpoint.find_model import find_model
-from servetwin.engine.core.core import CoreClock
 from servetwin.engine.core.core_process import StartedCore, bundled
 from servetwin.engine.serve_options import ServeOptions
 from servetwin.workloads.errors import ServetwinError
@@ -27,7 +26,7 @@ def main() -> int:
         with started_child(*CORE, name="servetwin-core") as child:
             options = ServeOptions.from_json(sys.argv[1])
             model, build = find_model(options.model), bundled(options)
-            core = StartedCore.of(child, build, CoreClock())
+            core = StartedCore.of(child, build)
             from servetwin.engine.http.serving import serve_core  # while the core imports torch
 
             name, tokenizer = model.config.name, model.tokenizer()

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
+from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from servetwin.engine.core.step_input import StepInput
-from servetwin.engine.core.step_isolation import BlockCopies
 from servetwin.engine.formats.weight_formats import quantised_product
 from servetwin.engine.parallel.parallel_runner import Followers
 from servetwin.engine.parallel.tensor_rank import TensorRank
@@ -92,7 +92,7 @@ class LinkRates:
 
 def link_rates() -> LinkRates:
     """Measure sums between products, as a model has them; starts a process for some seconds."""
-    followers = Followers(_Summing, 2, "cpu")
+    followers = Followers(_summing, 2, "cpu")
     try:
         turns = [[_sum_s(followers, floats) for floats in (_SMALL, _LARGE)] for _ in range(_TURNS)]
     finally:
@@ -108,42 +108,27 @@ def _bytes_per_s(small_s: float, large_s: float) -> float:
     return 4 * _LARGE / max(large_s, small_s, _LEAST_S)
 
 
-class _Summing:
-    """A rank that takes part in sums of as many floats as a step has rows."""
-
-    def __init__(self, *, rank: TensorRank | None = None) -> None:
-        del rank
-        torch.set_num_threads(1)
-
-    def compute(self, step: StepInput) -> Tensor:
-        """Take part in the sums of ``_sum_s``."""
-        _sums(step.decodes)
-        return torch.empty(0)
-
-    def copy_blocks(self, copies: BlockCopies) -> None:
-        """Do nothing: there are no blocks."""
+def _summing(*, rank: TensorRank) -> SimpleNamespace:
+    """Return a rank that takes part in sums of as many floats as a step has rows."""
+    del rank
+    torch.set_num_threads(1)
+    return SimpleNamespace(compute=lambda step: _products(torch.ones(step.decodes)))
 
 
 def _sum_s(followers: Followers, floats: int) -> float:
     """Return the seconds of one sum, without the product before it."""
     followers.send(StepInput([], [], [], [], floats))
-    return (_sums(floats) - _products()) / _SUMS
+    return (_products(torch.ones(floats)) - _products(None)) / _SUMS
 
 
-def _sums(floats: int) -> float:
-    """Return the seconds of products, each with a sum behind it."""
-    message, row, weight = torch.ones(floats), torch.ones(1, _WIDTH), torch.ones(_WIDTH, _WIDTH)
-    dist.barrier()
-    began_s = time.perf_counter()
-    for _ in range(_SUMS):
-        torch.mm(row, weight)
-        dist.all_reduce(message)
-    return time.perf_counter() - began_s
-
-
-def _products() -> float:
+def _products(message: Tensor | None) -> float:
+    """Return the seconds of products, each with a sum of ``message`` behind it."""
     row, weight = torch.ones(1, _WIDTH), torch.ones(_WIDTH, _WIDTH)
+    if message is not None:
+        dist.barrier()
     began_s = time.perf_counter()
     for _ in range(_SUMS):
         torch.mm(row, weight)
+        if message is not None:
+            dist.all_reduce(message)
     return time.perf_counter() - began_s

@@ -78,7 +78,6 @@ def serve(
 
 def _serve(served: Served, http: HttpOptions, child: Child) -> None:
     """Let the process of the core build it, and meanwhile import what the HTTP process needs."""
-    from servetwin.engine.core.core import CoreClock
     from servetwin.engine.core.core_process import StartedCore
 
     typer.echo(f"starting {served.model} with {served.policies}", err=True)
@@ -86,7 +85,7 @@ def _serve(served: Served, http: HttpOptions, child: Child) -> None:
     def say_ready(url: str) -> None:
         typer.echo(f"serving {served.model} at {url}/v1 (Ctrl-C stops)")
 
-    core = StartedCore.of(child, served.build, CoreClock())
+    core = StartedCore.of(child, served.build)
     try:
         from servetwin.engine.http.serving import serve_core
     except ModuleNotFoundError as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from servetwin.engine.core.core import CoreClock, EngineCore, StepLog
+from servetwin.engine.core.core import CoreClock, EngineCore
 from servetwin.engine.core.messages import RequestFailed, TokenEvent
 from servetwin.engine.core.step_log import StepLogFile, core_facts
 from servetwin.engine.models.model_config import PRESETS
@@ -155,23 +155,15 @@ class SimulatedExecutor:
 class SimulatedCore(EngineCore):
     """The engine's core over a ``SimulatedExecutor``; the rest as in ``EngineCore``."""
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        executor: SimulatedExecutor,
-        *,
-        prefix_cache: bool = False,
-        log: StepLog | None = None,
-    ) -> None:
-        self._timer = executor.timer
-        super().__init__(
-            scheduler,
-            executor,
-            new_state=executor.answers.begin,
-            prefix_cache=prefix_cache,
-            clock=executor.timer.clock,
-            log=log,
-        )
+    executor: SimulatedExecutor
+
+    @classmethod
+    def over(
+        cls, scheduler: Scheduler, executor: SimulatedExecutor, **options: Any
+    ) -> "SimulatedCore":
+        """Return a core on the clock and with the answers of its executor."""
+        begin, clock = executor.answers.begin, executor.timer.clock
+        return cls(scheduler, executor, new_state=begin, clock=clock, **options)
 
     def add(
         self, request_id: str, token_ids: list[int], params: SamplingParams, received_s: float
@@ -183,10 +175,10 @@ class SimulatedCore(EngineCore):
 
     def step(self, now_s: float) -> list[TokenEvent | RequestFailed] | None:
         """Run what the scheduler decides at ``now_s``; None when there is nothing to run yet."""
-        self._timer.begin(now_s)
+        self.executor.timer.begin(now_s)
         events = super().step(now_s)
         if events is None:
-            self._timer.rest()
+            self.executor.timer.rest()
         return events
 
 
@@ -227,8 +219,7 @@ class SimulatedEngine:
         )
         log = StepLogFile(self.step_log, facts) if self.step_log else None
         prefix_cache = self.policies.prefix_cache
-        core = SimulatedCore(scheduler, executor, prefix_cache=prefix_cache, log=log)
-        return core, facts
+        return SimulatedCore.over(scheduler, executor, prefix_cache=prefix_cache, log=log), facts
 
 
 def simulated_engine(

@@ -105,6 +105,8 @@ def _basis(described: Description, computed: Computed, name: str) -> ModelConfig
         longest = max(longest, round(scaling.factor * scaling.original_max_len))
     if scaling is not None and scaling.kind == "longrope":
         longest = scaling.original_max_len
+    bounds = [keys.find(key) for key in computed.get("within", ())]
+    longest = min(longest, *(bound - 1 for bound in bounds if bound), longest)
     latent = described.latent()
     return ModelConfig(
         name=name,
@@ -122,6 +124,7 @@ def _basis(described: Description, computed: Computed, name: str) -> ModelConfig
         tie_embeddings=keys.flag("tie_word_embeddings"),
         gated=described.family.matrices == 3,
         more_positions=described.family.more_positions,
+        blocks=described.mixer_places(),
         max_model_len=longest,
     )
 
@@ -153,6 +156,7 @@ def _windows(described: Description, computed: Computed) -> list[int | None]:
     may = computed.get("windows", "none")
     narrow = may == "every" and keys.get("sliding_window") is not None
     allowed = ["sliding_attention"] if narrow else ["full_attention"]
+    allowed += computed.get("layer_types", ())
     if any(described.keeps_state()):
         allowed += ["linear_attention", "mamba", "attention"]
     if may == "chosen":

@@ -8,7 +8,7 @@ stand beside the type.
 import math
 from typing import Any
 
-from servetwin.engine.models.model_config import RopeScaling, yarn_magnitude
+from servetwin.engine.models.rope_scaling import RopeScaling, yarn_magnitude
 from servetwin.workloads.models.description import NAMES, Description
 from servetwin.workloads.models.keys import Keys
 from servetwin.workloads.program.package import shipped_json

@@ -149,7 +149,7 @@ class CoreClient:
         if not self._requests:
             self.idle.set()
         if not request.over:
-            self.metrics.aborted()
+            self.metrics.ended("abort")
             if self._link is not None:
                 self._link.send(messages.Abort(request.request_id))
 
@@ -179,7 +179,7 @@ class CoreClient:
             if isinstance(event, messages.TokenEvent):
                 self.metrics.token(request.outputs[event.sample].timing, event, now_s)
             elif isinstance(event, messages.RequestFailed):
-                self.metrics.failed()
+                self.metrics.ended("error")
             request.put(event)
         self.metrics.core(update.stats)
 

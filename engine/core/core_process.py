@@ -145,8 +145,9 @@ class StartedCore(NamedTuple):
         return cls.of(start_child(f"{__name__}:run_core", name="servetwin-core"), build, clock)
 
     @classmethod
-    def of(cls, child: Child, build: BuildCore, clock: CoreClock) -> "StartedCore":
+    def of(cls, child: Child, build: BuildCore, clock: CoreClock | None = None) -> "StartedCore":
         """Say what core a process that was started before builds."""
+        clock = clock or CoreClock()
         with suppress(OSError):  # it has failed, and said why
             child[1].send((build, clock))
         return cls(*child, clock)

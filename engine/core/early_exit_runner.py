@@ -54,14 +54,8 @@ class ExitingDecoder(Decoder):
     skippable = True
 
     def __init__(self, config: ModelConfig, weights: Weights, make_linear: MakeLinear) -> None:
-        if config.latent:
-            raise EngineError(
-                f"early exit: {config.name} has latent attention; it needs key and value heads"
-            )
-        if not config.plain_layers:
-            raise EngineError(
-                f"early exit: layers of {config.name} differ from Llama's in norms or scales"
-            )
+        if config.latent or not config.plain_layers:
+            raise EngineError(f"early exit: layers of {config.name} differ from Llama's")
         super().__init__(config, weights, make_linear)
 
     def forward_leaving(

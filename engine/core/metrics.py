@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -68,13 +68,9 @@ class Metrics:
             self._histograms["e2e"].observe(now_s - timing.arrived_s)
             self._ended[event.finish_reason].inc()
 
-    def aborted(self) -> None:
+    def ended(self, reason: Literal["abort", "error"]) -> None:
         """Count a request that ended without its last token."""
-        self._ended["abort"].inc()
-
-    def failed(self) -> None:
-        """Count a request that raised in the core."""
-        self._ended["error"].inc()
+        self._ended[reason].inc()
 
     def core_started(self) -> None:
         """Begin anew with a core that has no requests and whose totals are 0."""

@@ -98,13 +98,14 @@ class StepIsolation:
         """Run a step. Raises ``ExecutorLost`` only."""
         self._one_row_prefills, self._states = batch.one_row_prefills, states
         self._result = StepResult()
+        self._unfilled.clear()
         stuck: dict[str, Exception] = {}
         for mover in self._movers:
             stuck |= mover.before(batch)
         if stuck:
             self._compute_but(stuck, batch.entries)
         else:
-            self._compute(batch)
+            self._run(batch)
         for mover in self._movers:
             mover.after(batch, self._result.failures)
         return self._result
@@ -119,36 +120,28 @@ class StepIsolation:
             self._failed = [seq for seq in self._failed if seq.request_id in holders]
             _forget_idle(scheduler.memory)
 
-    def _compute(self, batch: Batch) -> None:
-        try:
-            self._result.tokens = self._executor.execute(batch, self._states)
-        except ExecutorLost:
-            raise
-        except Exception as error:
-            self._unfilled.clear()
-            self._split(batch.entries, error)
-
     def _compute_but(
         self, stuck: Mapping[str, Exception], entries: list[ScheduledSequence]
     ) -> None:
         """Run a step without the sequences whose keys and values could not be moved."""
-        self._unfilled.clear()
         for entry in entries:
             if entry.seq.request_id in stuck:
                 self._fail(entry, stuck[entry.seq.request_id])
         self._result.failures |= stuck
         others = [entry for entry in entries if entry.seq.request_id not in stuck]
         if others:
-            self._run(others)
+            self._run(self._batch(others))
 
-    def _run(self, entries: list[ScheduledSequence]) -> None:
+    def _run(self, batch: Batch) -> None:
+        entries = batch.entries if self._unfilled else ()
         filling = [self._with_unfilled(entry) for entry in entries]
         try:
-            self._result.tokens |= self._executor.execute(self._batch(filling), self._states)
+            whole = self._batch(filling) if filling else batch
+            self._result.tokens |= self._executor.execute(whole, self._states)
         except ExecutorLost:
             raise
         except Exception as error:
-            self._split(entries, error)
+            self._split(batch.entries, error)
         else:
             for entry in filling:
                 self._unfilled.difference_update(self._blocks(entry))
@@ -163,8 +156,8 @@ class StepIsolation:
             let_go(error)
         if len(entries) > 1:
             middle = len(entries) // 2
-            self._run(entries[:middle])
-            self._run(entries[middle:])
+            self._run(self._batch(entries[:middle]))
+            self._run(self._batch(entries[middle:]))
             return
         (entry,) = entries
         if not entry.tokens:  # the padding of a member that has ended
@@ -172,7 +165,7 @@ class StepIsolation:
         if has_no_room and entry.rows > 1:
             for part in _parts(entry):
                 if entry.seq.request_id not in self._result.failures:
-                    self._run([part])
+                    self._run(self._batch([part]))
             return
         self._fail(entry, NO_ROOM if has_no_room else error)
 

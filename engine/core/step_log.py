@@ -12,11 +12,11 @@ a simulator can be given exactly what the engine was given.
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Listed
 from os import SEEK_END
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from servetwin.engine.core.core import CoreClock
 from servetwin.policies.config import PolicyConfig
@@ -27,6 +27,9 @@ from servetwin.workloads.errors import EngineError
 
 _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20
+T = TypeVar("T")
+Row = tuple[str, dict[str, Any]]
+"""Of a log, after its file and line number."""
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
 
 
@@ -88,20 +91,15 @@ def read_step_log(path: Path) -> tuple[dict[str, Any], list[StepRecord]]:
     _, header = next(rows, ("", {"kind": "nothing"}))
     if header.pop("kind") != "header":
         raise EngineError(f"{path}:1: not a step log; its first line must be the header")
-    return header, [_record(where, row) for where, row in rows if row["kind"] == "step"]
+    return header, _made(rows, "step", StepRecord.of_row)
 
 
 def read_arrivals(path: Path) -> list[Sequence]:
     """Return the sequences of a log in their order of arrival."""
-    arrivals = ((where, row) for where, row in _rows(path) if row["kind"] == "arrival")
-    return [
-        Sequence(**_columns(where, row, ARRIVAL_FIELDS), samples=row.get("samples", 1))
-        for where, row in arrivals
-    ]
+    return _made(_rows(path), "arrival", _arrived)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each row with its file and line number."""
+def _rows(path: Path) -> Iterator[Row]:
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -144,18 +142,21 @@ def _steps_so_far(path: Path, zero_s: float | None) -> int | None:
     return steps
 
 
-def _record(where: str, row: Mapping[str, Any]) -> StepRecord:
-    try:
-        return StepRecord.of_row(row)
-    except KeyError as error:
-        raise EngineError(f"{where}: field {error} is missing") from None
+def _made(rows: Iterator[Row], kind: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
+    """Return what is made of the rows of a kind."""
+    made = []
+    for where, row in rows:
+        if row["kind"] == kind:
+            try:
+                made.append(make(row))
+            except KeyError as error:
+                raise EngineError(f"{where}: field {error} is missing") from None
+    return made
 
 
-def _columns(where: str, row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    try:
-        return {name: row[name] for name in names}
-    except KeyError as error:
-        raise EngineError(f"{where}: field {error} is missing") from None
+def _arrived(row: Mapping[str, Any]) -> Sequence:
+    columns = {name: row[name] for name in ARRIVAL_FIELDS}
+    return Sequence(**columns, samples=row.get("samples", 1))
 
 
 def _arrival_row(seq: Sequence) -> dict[str, Any]:

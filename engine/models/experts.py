@@ -92,18 +92,19 @@ class Experts:
         weights: LayerWeights,
         make_linear: MakeLinear,
         operators: Operators = PLAIN,
+        activation: Activation = "silu",
     ) -> None:
-        self._top_k = config.top_k
+        self._top_k, self._scales_inputs = config.top_k, config.scales_inputs
         self._router = Router(config, weights, make_linear)
         networks = [f"experts.{index}." for index in range(config.experts)]
         limit = config.gate_limit
         self._experts = [
-            FeedForward(weights, make_linear, operators, name, gate_limit=limit)
+            FeedForward(weights, make_linear, operators, name, activation, gate_limit=limit)
             for name in networks
         ]
         self._shared: FeedForward | None = None
         if config.shared_size:
-            self._shared = FeedForward(weights, make_linear, operators, "shared.")
+            self._shared = FeedForward(weights, make_linear, operators, "shared.", activation)
         self._shared_gate = (
             make_linear("shared_gate", weights["shared_gate"]) if config.shared_gate else None
         )
@@ -112,7 +113,11 @@ class Experts:
         """Map [rows, hidden size] to the same shape."""
         chosen, weights = self._router(x)
         by_expert, order = chosen.flatten().sort(stable=True)
-        outputs = self._compute(by_expert, x.index_select(0, order // self._top_k))
+        inputs = x.index_select(0, order // self._top_k)
+        if self._scales_inputs:
+            inputs = inputs * weights.flatten()[order].unsqueeze(1)
+            weights = torch.ones_like(weights)
+        outputs = self._compute(by_expert, inputs)
         placed = torch.empty_like(outputs).index_copy_(0, order, outputs)
         mixed = (placed.view(*chosen.shape, -1) * weights.unsqueeze(-1)).sum(1)
         if self._shared is None:

@@ -153,14 +153,14 @@ class _Layer:
             self._attention = LatentAttention(config, *shared)
         else:
             self._attention = SelfAttention(
-                config, *shared, stores=self.stores, skippable=skippable
+                config, *shared, stores=self.stores, skippable=skippable, index=index
             )
         self.absorbed_bytes = self._attention.absorbed_bytes
         experts = config.experts if config.has_experts(index) else None
         self._ffn: Experts | FeedForward | None = None
         if experts:
-            self._ffn = Experts(experts, *shared)
-        elif config.ffn_size:
+            self._ffn = Experts(experts, *shared, activation=config.activation)
+        elif config.has_ffn(index):
             self._ffn = FeedForward(*shared, activation=config.activation)
 
     def __call__(

@@ -1,12 +1,12 @@
 """Shapes of the decoder models that the engine can run.
 
-Parts of a shape are latent attention, experts, and stretched rotary positions.
+Parts of a shape are latent attention, experts, and layers with a state.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from servetwin.engine.models.rope_scaling import RopeScaling
 from servetwin.workloads.errors import EngineError, require_name
 from servetwin.workloads.models.description import StateSizes
 from servetwin.workloads.program.package import shipped_json
@@ -34,7 +34,7 @@ class LatentConfig:
 _MOST_WIDTH = 1 << 16
 """Of a head: the order of its elements is listed."""
 Scoring = Literal["softmax", "sigmoid"]
-Activation = Literal["silu", "gelu_tanh", "gelu", "relu"]
+Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,11 @@ class ExpertConfig:
     ``top_k``: experts that each token uses. ``ffn_size``: width of one expert. ``shared_size``:
     width of the network beside the experts, which every token uses; 0: none. ``shared_gate``:
     whether what it adds is multiplied by the sigmoid of a product of its own (Qwen2-MoE).
-    ``stacked``: whether a checkpoint has the networks of all experts in one tensor, [experts,
-    input, output]. ``biased``: whether router and experts have biases; rows of gate and up then
-    alternate (gpt-oss). ``gate_limit``: where gates end, and the up part on both sides, which then
-    counts from -1 (gpt-oss). ``dense_layers``: layers with one network of the model's
+    ``stacked``: whether a checkpoint has the networks of all experts in one tensor, ``turned``:
+    [experts, input, output]. ``scales_inputs``: whether the weight of an expert multiplies the row
+    that enters it (Llama 4). ``biased``: whether router and experts have biases; rows of gate and
+    up then alternate (gpt-oss). ``gate_limit``: where gates end, and the up part on both sides,
+    which then counts from -1 (gpt-oss). ``dense_layers``: layers with one network of the model's
     ``ffn_size`` instead. ``choice_bias``: whether each expert has a bias that counts for the
     choice, and not for the weight (V3). ``normalise``: whether the weights of a token's experts add
     up to 1, before ``scale``. ``scale``: what the weights of the experts are multiplied by.
@@ -61,6 +62,8 @@ class ExpertConfig:
     shared_size: int = 0
     shared_gate: bool = False
     stacked: bool = False
+    turned: bool = False
+    scales_inputs: bool = False
     biased: bool = False
     gate_limit: float | None = None
     dense_layers: tuple[int, ...] = ()
@@ -127,59 +130,6 @@ class Norms:
     plus_one: bool = False
 
 
-RopeScalingKind = Literal["linear", "llama3", "yarn", "longrope"]
-
-
-@dataclass(frozen=True, slots=True)
-class RopeScaling:
-    """A rule of scaling, with the names of Hugging Face configurations where they have one.
-
-    ``linear`` divides every frequency by ``factor`` (Chen 2023, arXiv 2306.15595); ``llama3``
-    those of long waves only, with a ramp between the two cut-offs (Llama 3.1); ``yarn`` does so by
-    the turns within ``original_max_len`` and sharpens the scores (Peng 2023, arXiv 2309.00071);
-    ``longrope`` divides each by its own of ``divisors`` (Ding 2024, arXiv 2402.13753).
-
-    ``original_max_len``: longest context before the scaling, in tokens (llama3, yarn).
-    ``low_freq_factor``: llama3: waves longer than ``original_max_len`` over this are scaled in
-    full. ``high_freq_factor``: llama3: waves shorter than ``original_max_len`` over this are not
-    scaled. ``beta_fast``: yarn: dimensions with more turns than this are not scaled. ``beta_slow``:
-    yarn: dimensions with fewer turns than this are scaled in full. ``truncate``: yarn: whether the
-    ends of the ramp are whole dimensions. ``rotary_factor``: yarn: what cosines and sines are
-    multiplied by; None: ``yarn_magnitude(factor)``. ``score_factor``: what the scores of latent
-    attention are multiplied by besides (DeepSeek).
-    """
-
-    kind: RopeScalingKind
-    factor: float
-    original_max_len: int = 8192
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    beta_fast: float = 32.0
-    beta_slow: float = 1.0
-    truncate: bool = True
-    rotary_factor: float | None = None
-    divisors: tuple[float, ...] = ()
-    score_factor: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.factor <= 0:
-            raise EngineError(f"rope scaling: factor {self.factor} must be above 0")
-        if self.kind == "llama3" and self.high_freq_factor <= self.low_freq_factor:
-            raise EngineError("rope scaling: high_freq_factor must be above low_freq_factor")
-
-    @property
-    def magnitude(self) -> float:
-        """What cosines and sines are multiplied by."""
-        if self.rotary_factor is not None:
-            return self.rotary_factor
-        return yarn_magnitude(self.factor) if self.kind == "yarn" else 1.0
-
-
-def yarn_magnitude(factor: float, mscale: float = 1.0) -> float:
-    """Return 0.1 mscale ln(factor) + 1, by which YaRN sharpens queries and keys; 1 unstretched."""
-    return 1.0 if factor <= 1 else 0.1 * mscale * math.log(factor) + 1.0
-
-
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """A decoder: norms, rotary positions, gated networks, attention with shared key heads.
@@ -187,6 +137,7 @@ class ModelConfig:
     ``tie_embeddings``: whether the output head is the embedding matrix. ``qk_norm``: whether the
     queries and keys of each head are normed before they are rotated (Qwen3). ``whole_qk_norm``:
     whether all query heads are normed together, and all key heads, instead (OLMo 2).
+    ``bare_qk_norm``: whether heads that turn are normed without weights (Llama 4).
     ``activation``: of the gate of a feed-forward network, or of what one without a gate has inside.
     ``more_positions``: learned positions are added to the embedding, from this one of their table
     on (OPT: 2); it has so many more than ``max_model_len``. None: there are none.
@@ -208,7 +159,9 @@ class ModelConfig:
     beside the window of its layer, each as if it stood right before it (StreamingLLM). ``latent``:
     multi-head latent attention; then ``kv_heads`` is 1 and ``head_dim`` that of a query.
     ``state_space``: layers that keep a state in place of keys and values. ``ffn_size`` 0: no layer
-    has a feed-forward network.
+    has a feed-forward network. ``blocks``: where a checkpoint counts networks as layers
+    (Nemotron-H): the place of each layer's mixer, before that of its network if it has one, and the
+    number of all.
     ``kv_sharing``: neighbouring layers that have the keys and values of the first of them.
     ``weight_sharing``: neighbouring layers that have one set of weights. ``max_model_len``: longest
     context, prompt and output together, in tokens.
@@ -231,6 +184,7 @@ class ModelConfig:
     ffn_bias: bool = False
     qk_norm: bool = False
     whole_qk_norm: bool = False
+    bare_qk_norm: bool = False
     norms: Norms = Norms()
     activation: Activation = "silu"
     gated: bool = True
@@ -256,6 +210,7 @@ class ModelConfig:
     experts: ExpertConfig | None = None
     kv_sharing: int = 1
     weight_sharing: int = 1
+    blocks: tuple[int, ...] = ()
     max_model_len: int = 131_072
 
     def __post_init__(self) -> None:
@@ -337,8 +292,9 @@ class ModelConfig:
         """Whether layers differ from Llama's in nothing but biases, windows and head norms."""
         scales = {self.embedding_scale, self.residual_scale, self.logit_scale}
         others = self.norms, self.activation, self.logit_cap, self.more_positions
-        own = self.whole_qk_norm or self.layer_thetas or self.state_space or not self.gated
+        own = self.whole_qk_norm or self.bare_qk_norm or self.layer_thetas or self.state_space
         plain = scales == {1.0} and others == (Norms(), "silu", None, None) and not own
+        plain = plain and self.gated
         return plain and self.plain_scores
 
     @property
@@ -357,6 +313,12 @@ class ModelConfig:
     def window(self, layer: int) -> int | None:
         """Return how many tokens a query of the layer sees; None: all."""
         return self.windows[layer] if self.windows else None
+
+    def has_ffn(self, layer: int) -> bool:
+        """Return whether the layer has a feed-forward network behind its mixer."""
+        if self.blocks:
+            return self.blocks[layer + 1] - self.blocks[layer] > 1
+        return self.ffn_size > 0
 
     def has_experts(self, layer: int) -> bool:
         """Return whether the feed-forward network of the layer is divided into experts."""

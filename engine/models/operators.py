@@ -15,6 +15,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "gelu": F.gelu,
     "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
 }
 _GATE_GAIN = 1.702
 """x sigmoid(1.702 x) is near gelu(x) (Hendrycks 2016, arXiv 1606.08415)."""

@@ -5,7 +5,8 @@ import math
 import torch
 from torch import Tensor
 
-from servetwin.engine.models.model_config import ModelConfig, RopeScaling
+from servetwin.engine.models.model_config import ModelConfig
+from servetwin.engine.models.rope_scaling import RopeScaling
 
 
 class RotaryTable:

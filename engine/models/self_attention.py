@@ -99,6 +99,7 @@ class SelfAttention:
         *,
         stores: bool = True,
         skippable: bool = False,
+        index: int = 0,
     ) -> None:
         self._operators = operators
         self._eps, self._head_dim = config.norm_eps, config.head_dim
@@ -119,6 +120,8 @@ class SelfAttention:
             if norm is not None
         ]
         self._head_norms = torch.cat(each) if each else None  # [heads + kv heads, head dim]
+        if config.bare_qk_norm and (not config.layer_thetas or config.layer_thetas[index]):
+            self._head_norms = weights["qkv"].new_ones(config.head_dim)
         self._whole_norms = config.whole_qk_norm
         if stores and skippable:
             self._kv = self._key_value_product(weights["qkv"], make_linear)

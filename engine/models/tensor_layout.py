@@ -87,32 +87,25 @@ def _renamed(name: str, names: Iterable[tuple[str, str]]) -> str:
 
 def layer_stacks(config: ModelConfig, layer: int) -> Stacks:
     """Return the weights of a layer."""
-    place, hidden = f"model.layers.{layer}", config.hidden_size
+    place = f"model.layers.{config.blocks[layer] if config.blocks else layer}"
     if config.keeps_state(layer):
         mixer = _state_space(config, f"{place}.mamba")
     else:
         attention = _latent_attention if config.latent else _attention
         mixer = attention(config, layer, f"{place}.self_attn")
-    if config.has_experts(layer):
-        feed_forward = _experts(config, f"{place}.mlp")
-    elif not config.ffn_size:
-        feed_forward = {}
-    else:
-        sizes = hidden, config.ffn_size
-        feed_forward = _network(f"{place}.mlp", *sizes, biased=config.ffn_bias, gated=config.gated)
-    if "gate_up" in config.fused:
-        feed_forward["gate_up"] = _stack(
-            f"{place}.mlp", {"gate_up_proj": 2 * config.ffn_size}, hidden
-        )
     norms = config.norms
     stacks = {
         **_norm(place, "attention_norm", norms.before_attention, config),
         **mixer,
         **_norm(place, "attention_after_norm", norms.after_attention, config),
-        **_norm(place, "ffn_norm", norms.before_ffn, config),
-        **feed_forward,
-        **_norm(place, "ffn_after_norm", norms.after_ffn, config),
     }
+    if config.has_ffn(layer):
+        behind = f"model.layers.{config.blocks[layer] + 1}" if config.blocks else place
+        stacks |= {
+            **_norm(behind, "ffn_norm", norms.before_ffn, config),
+            **_feed_forward(config, layer, f"{behind}.mlp"),
+            **_norm(behind, "ffn_after_norm", norms.after_ffn, config),
+        }
     return _as_stored(config, stacks, config.transposed)
 
 
@@ -262,6 +255,12 @@ def _state_space(config: ModelConfig, place: str) -> Stacks:
     return stacks
 
 
+def _feed_forward(config: ModelConfig, layer: int, place: str) -> Stacks:
+    if config.has_experts(layer):
+        return _experts(config, place)
+    return _network(config, place, config.ffn_size, biased=config.ffn_bias)
+
+
 def _experts(config: ModelConfig, place: str) -> Stacks:
     """Return a router, its experts and the network beside them that every token uses."""
     experts, hidden = config.experts, config.hidden_size
@@ -274,25 +273,27 @@ def _experts(config: ModelConfig, place: str) -> Stacks:
         stacks |= (
             _stacked_network(config, experts, index, place)
             if experts.stacked
-            else _network(f"{place}.{name}", hidden, experts.ffn_size, f"{name}.")
+            else _network(config, f"{place}.{name}", experts.ffn_size, f"{name}.")
         )
     if experts.choice_bias:
         bias = _stack(place, {"gate": experts.experts}, kind="e_score_correction_bias")
         stacks[CHOICE_BIAS] = bias
     if experts.shared_size:
         shared = f"{place}.shared_expert{'' if experts.shared_gate else 's'}"
-        stacks |= _network(shared, hidden, experts.shared_size, prefix="shared.")
+        stacks |= _network(config, shared, experts.shared_size, "shared.")
     if experts.shared_gate:
         stacks["shared_gate"] = _stack(place, {"shared_expert_gate": 1}, hidden)
     return stacks
 
 
 def _network(
-    place: str, hidden: int, width: int, prefix: str = "", biased: bool = False, gated: bool = True
+    config: ModelConfig, place: str, width: int, prefix: str = "", biased: bool = False
 ) -> Stacks:
     """Return a network: rows of ``gate_up`` are those of the gate, then of the up part."""
-    inside, stacks = "gate_up" if gated else "up", Stacks()
-    rows = dict.fromkeys(("gate_proj", "up_proj")[1 - gated :], width)
+    inside, stacks, hidden = "gate_up" if config.gated else "up", Stacks(), config.hidden_size
+    rows = dict.fromkeys(("gate_proj", "up_proj")[1 - config.gated :], width)
+    if "gate_up" in config.fused:
+        rows = {"gate_up_proj": 2 * width}
     for kind, ending in (("weight", ""), ("bias", "_bias"))[: 1 + biased]:
         inputs = (None, None) if ending else (hidden, width)
         stacks[f"{prefix}{inside}{ending}"] = _stack(place, rows, inputs[0], kind)
@@ -308,7 +309,7 @@ def _stacked_network(config: ModelConfig, experts: ExpertConfig, index: int, pla
     for name, shape in (("gate_up", (2 * width, hidden)), ("down", (hidden, width))):
         own, rows = f"experts.{index}.{name}", order if name == "gate_up" else None
         stored = f"{place}.experts.{name}_proj"
-        stacks[own] = (Part(stored, shape, rows, True, which),)
+        stacks[own] = (Part(stored, shape, rows, experts.turned, which),)
         if experts.biased:
             stacks[f"{own}_bias"] = (Part(f"{stored}_bias", shape[:1], rows, stacked=which),)
     return stacks

@@ -4,9 +4,11 @@ import contextlib
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Protocol, Unpack
+from typing import Any, Unpack
 
 import torch.distributed as dist
 from torch import Tensor
@@ -26,21 +28,8 @@ _END_S = 5.0
 """How long a rank may take to end."""
 
 
-class Computes(Protocol):
-    """The runner of one rank."""
-
-    def compute(self, step: StepInput) -> Tensor:
-        """Return the logits of a step."""
-
-    def copy_blocks(self, copies: BlockCopies) -> None:
-        """Copy keys and values from block to block."""
-
-
-class MakeRunner(Protocol):
-    """Makes the runner of a rank in its process; it must be picklable."""
-
-    def __call__(self, *, rank: TensorRank) -> Computes:
-        """Return the runner."""
+MakeRunner = Callable[..., Any]
+"""Makes the runner of a ``rank`` in its process; it must be picklable."""
 
 
 class Followers:
@@ -96,13 +85,7 @@ def _follow(
 
 def _bare(step: StepInput) -> StepInput:
     """Return the step with sequences that have their blocks, and nothing of the scheduler's."""
-    return StepInput(
-        [_entry(entry) for entry in step.entries],
-        step.token_ids,
-        step.positions,
-        step.sampled_rows,
-        step.decodes,
-    )
+    return replace(step, entries=[_entry(entry) for entry in step.entries], shares=[])
 
 
 def _entry(entry: ScheduledSequence) -> ScheduledSequence:

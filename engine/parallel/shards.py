@@ -21,10 +21,21 @@ def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
 
     Raises ``EngineError`` where the model cannot be divided so.
     """
-    parts = {"latent attention is": config.latent, "experts are": config.experts}
-    for what, has in {**parts, "layers with a state are": config.state_space}.items():
+    undivided = {
+        "latent attention": config.latent,
+        "experts": config.experts,
+        "layers with a state": config.state_space,
+        "norms over all heads": config.whole_qk_norm,
+        "networks without a gate": not config.gated,
+        "rules of its own for scores": not config.plain_scores,
+        "layers that share keys and values": config.kv_sharing > 1,
+    }
+    for what, has in undivided.items():
         if has:
-            raise EngineError(f"tensor_parallel: {what} not divided; use 1 rank")
+            raise EngineError(
+                f"tensor_parallel: model {config.name} has {what}, which ranks do not divide; "
+                "use 1 rank"
+            )
     divided = {"heads": config.heads, "ffn_size": config.ffn_size, "vocab_size": config.vocab_size}
     for name, size in divided.items():
         if size % ways:
@@ -32,16 +43,6 @@ def shard_config(config: ModelConfig, ways: int) -> ModelConfig:
                 f"tensor_parallel: {ways} ranks do not divide the {name} {size} of model "
                 f"{config.name}; use a divisor of it"
             )
-    if config.whole_qk_norm or not (config.gated and config.plain_scores):
-        raise EngineError(
-            f"tensor_parallel: model {config.name} has norms, networks or scores that are not "
-            "divided; use 1 rank"
-        )
-    if config.kv_sharing > 1:
-        raise EngineError(
-            f"tensor_parallel: layers of model {config.name} share keys and values, which are not "
-            "divided; use 1 rank"
-        )
     if config.kv_heads % ways and ways % config.kv_heads:
         raise EngineError(
             f"tensor_parallel: {ways} ranks neither divide the {config.kv_heads} kv_heads of model "

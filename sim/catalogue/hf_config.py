@@ -12,9 +12,7 @@ from pydantic import ValidationError
 from servetwin.sim.catalogue.entry import first_problem
 from servetwin.sim.catalogue.hf_hybrids import (
     attention,
-    blocks,
     compressed_latent,
-    mamba2,
     recurrent_layers,
     searched_blocks,
 )
@@ -73,38 +71,24 @@ def _shape(model: Description, name: str) -> ModelShape:
 
 
 def _groups(model: Description) -> tuple[LayerGroup, ...]:
-    """Return the layers of a model, equal ones together."""
-    keys, width = model.keys, model.width
+    """Return groups of equal layers, in the order of their first layers."""
     if model.model_type == "nemotron-nas":
-        return _grouped(searched_blocks(keys, width, model.family.matrices))
-    if model.model_type == "nemotron_h" and (pairs := blocks(keys)):
-        return _paired(model, pairs)
-    return _layers(model)
+        return _grouped(searched_blocks(model.keys, model.width, model.family.matrices))
+    recurrent, blocks = recurrent_layers(model), model.blocks()
+    mixers = [
+        recurrent.get(layer) or _mixer(model, window, layer)
+        for layer, window in enumerate(model.windows())
+    ]
+    return _grouped(
+        (mixer, _NO_FFN if blocks and not blocks[layer][1] else _ffn(model, layer))
+        for layer, mixer in enumerate(mixers)
+    )
 
 
 def _source(model_type: str) -> str:
     known = "" if model_type in FAMILIES else ", not known here: read as Llama-like by its keys"
     approximated = f"; {APPROXIMATIONS[model_type]}" if model_type in APPROXIMATIONS else ""
     return f"Hugging Face config.json, model type {model_type or 'unstated'}{known}{approximated}"
-
-
-def _layers(model: Description) -> tuple[LayerGroup, ...]:
-    """Return groups of equal layers, in the order of their first layers."""
-    windows = model.windows()
-    recurrent = recurrent_layers(model)
-    mixers = [
-        recurrent.get(layer) or _mixer(model, window, layer) for layer, window in enumerate(windows)
-    ]
-    return _grouped(
-        (mixer, _ffn(model, model.has_experts(layer))) for layer, mixer in enumerate(mixers)
-    )
-
-
-def _paired(model: Description, pairs: list[tuple[str, str]]) -> tuple[LayerGroup, ...]:
-    """Return the layers of Nemotron-H: a mixer, and the FFN behind it where one follows."""
-    of = {"mamba": mamba2(model), "attention": _mixer(model, None, 0)}
-    ffns = {kind: _ffn(model, kind == "moe") for _, kind in pairs if kind}
-    return _grouped((of[mixer], ffns.get(ffn, _NO_FFN)) for mixer, ffn in pairs)
 
 
 def _grouped(layers: Iterable[tuple[Mixer, FeedForward]]) -> tuple[LayerGroup, ...]:
@@ -120,9 +104,9 @@ def _mixer(model: Description, window: int | None, layer: int) -> Mixer:
     return attention(model.keys, model.heads, model.head_dim, model.kv_heads, window)
 
 
-def _ffn(model: Description, experts: bool) -> FeedForward:
+def _ffn(model: Description, layer: int) -> FeedForward:
     keys, matrices = model.keys, model.family.matrices
-    if not experts:
+    if not model.has_experts(layer):
         return Dense(width=model.dense_width, matrices=matrices)
     sizes = model.experts()
     shared = sizes.shared_width

@@ -11,7 +11,6 @@ from servetwin.workloads.models.description import NAMES, Description
 from servetwin.workloads.models.keys import Keys
 
 _REPLACED = "replace_with_linear"
-_BLOCKS = {"M": "mamba", "E": "moe", "-": "mlp", "*": "attention"}
 
 
 def recurrent_layers(model: Description) -> dict[int, Recurrence]:
@@ -77,23 +76,6 @@ def mamba2(model: Description) -> Recurrence:
     params = width * projected + convolved * kernel + 2 * sizes.heads + inner * width
     held = _elements(model.keys) * inner * sizes.state_dim + convolved * (kernel - 1)
     return Recurrence(state_size=held, mixer_params=params)
-
-
-def blocks(keys: Keys) -> list[tuple[str, str]]:
-    """Return each mixer of Nemotron-H with the FFN behind it, empty where none follows."""
-    letters = keys.text("hybrid_override_pattern")
-    kinds = keys.items("layers_block_type", str) or [_BLOCKS.get(one, one) for one in letters]
-    if not set(kinds) <= set(_BLOCKS.values()):
-        raise keys.wrong("hybrid_override_pattern", f"of {' '.join(_BLOCKS)}")
-    pairs: list[tuple[str, str]] = []
-    for kind in kinds:
-        if kind in ("mamba", "attention"):
-            pairs.append((kind, ""))
-        elif pairs and not pairs[-1][1]:
-            pairs[-1] = (pairs[-1][0], kind)
-        else:
-            raise keys.wrong("hybrid_override_pattern", "one FFN behind each mixer at most")
-    return pairs
 
 
 def searched_blocks(keys: Keys, width: int, matrices: int) -> list[tuple[Mixer, Dense]]:

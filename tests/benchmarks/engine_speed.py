@@ -1,11 +1,11 @@
 """The engine's decode step beside its peers: ``python -m tests.benchmarks.engine_speed``.
 
 One model shape, random weights in float32, one thread. Every round runs our engine (its core with
-scheduler and sampling, no HTTP), ``generate`` of transformers, llama.cpp where ``LLAMA_CPP_PYTHON``
-names an interpreter that has it, and a plain read of memory, one after the other. Milliseconds are
-the shortest of the rounds, ratios the median over the rounds of those within a round: a machine
-that is shared changes its speed from minute to minute. A step is (time of all tokens - time of the
-first) / (tokens - 1).
+scheduler and sampling, no HTTP; once more with weights in each of ``FORMATS``), ``generate`` of
+transformers, llama.cpp where ``LLAMA_CPP_PYTHON`` names an interpreter that has it, and a plain
+read of memory, one after the other. Milliseconds are the shortest of the rounds, ratios the median
+over the rounds of those within a round: a machine that is shared changes its speed from minute to
+minute. A step is (time of all tokens - time of the first) / (tokens - 1).
 """
 
 import argparse
@@ -28,6 +28,7 @@ import torch
 
 from servetwin.engine.core.build import build_core
 from servetwin.engine.core.runner import Runner
+from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.model import Decoder
 from servetwin.engine.models.model_config import ModelConfig, model_preset
 from servetwin.engine.models.tensor_layout import parameters
@@ -40,6 +41,8 @@ from servetwin.workloads.program.child_process import python_environment
 
 PROMPT_TOKENS, NEW_TOKENS = 128, 33
 BATCHES = (1, 8)
+FORMATS = ("int8", "int4", "w8a8")
+"""Of our weights, beside float32."""
 Generate = Callable[[int, int], float]
 """(sequences, new tokens of each) to seconds."""
 
@@ -47,9 +50,11 @@ Generate = Callable[[int, int], float]
 class Ours:
     """The core of the bundled engine, without HTTP."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, weight_format: str = "as-dtype") -> None:
         config = PolicyConfig(kv_tokens=16_384, token_budget=8192)
-        self._core, self._facts = build_core(ServeOptions(model=model, policies=config))
+        computation = Computation(weight_format=weight_format)
+        options = ServeOptions(model=model, policies=config, computation=computation)
+        self._core, self._facts = build_core(options)
         self._requests = 0
 
     def __call__(self, sequences: int, new_tokens: int) -> float:
@@ -181,12 +186,13 @@ def measure(model: str, rounds: int) -> None:
     """Run the rounds and print the medians and their ratios."""
     torch.set_num_threads(1)
     config, found = model_preset(model), defaultdict[tuple[str, int], list[float]](list)
-    ours = Ours(model)  # first: what is read lies in huge pages too, as its weights do
+    ours = Ours(model)
     read, rates = read_bytes_per_s(), list[float]()
     with torch.inference_mode(), llama_cpp_generate(config) as llama_cpp:
         peers: dict[str, Generate] = {
             "ours": ours, "transformers": transformers_generate(config)
         }  # fmt: skip
+        peers |= {f"ours, {form}": Ours(model, form) for form in FORMATS}
         if llama_cpp:
             peers["llama.cpp"] = llama_cpp
         for number in range(rounds + 1):

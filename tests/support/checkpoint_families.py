@@ -156,7 +156,28 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "embedding_multiplier": 3.0,
         "residual_multiplier": 0.4,
     },
+    "Llama4Text": GATED
+    | EXPERTS
+    | {
+        "intermediate_size_mlp": 80,
+        "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 2,
+        "no_rope_layer_interval": 2,
+    },
+    "NemotronH": {key: size for key, size in GATED.items() if key != "num_hidden_layers"}
+    | {
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe", "full_attention"],
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 24,
+        "n_groups": 2,
+        "n_routed_experts": 8,
+        "n_group": 2,
+        "moe_intermediate_size": 48,
+        "moe_shared_expert_intermediate_size": 80,
+    },
 }
+FAMILIES["GraniteMoeHybrid/experts"] = FAMILIES["GraniteMoeHybrid"] | EXPERTS
 """By the class of transformers, and what sets a variant apart."""
 
 

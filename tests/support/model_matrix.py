@@ -2,13 +2,8 @@
 
 from dataclasses import replace
 
-from servetwin.engine.models.model_config import (
-    ExpertConfig,
-    LatentConfig,
-    ModelConfig,
-    RopeScaling,
-    yarn_magnitude,
-)
+from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig
+from servetwin.engine.models.rope_scaling import RopeScaling, yarn_magnitude
 from tests.support.engine_oracle import CONFIG
 
 WINDOW = 24

@@ -7,12 +7,14 @@ differ; ``families.json`` has the rest.
 ``NAMES``: the names of a key in the configs of different classes, the usual one first.
 ``NESTED_DEFAULTS``: the keys that a text part may leave out, because they are the defaults of its
 class. ``APPROXIMATIONS``: how the simulator reads a type of model with parts of no shape there.
+``_BLOCKS``: what the blocks of Nemotron-H are, by letter and by name.
 ``NOT_COMPUTED``: types of models that the engine does not compute, by what it lacks. ``FAMILIES``:
 the families by ``model_type``, without the ending ``_text`` of a multimodal model's part.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from servetwin.workloads.fields import MAX_COUNT
@@ -27,6 +29,7 @@ NOT_COMPUTED: dict[str, list[str]] = _FACTS["not_computed"]
 
 _LOCAL: dict[str, bool] = _FACTS["layers_with_window"]
 _MAX_EXPERTS = 4_096
+_BLOCKS: dict[str, str] = _FACTS["blocks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,6 @@ class Description:
     family: Family
 
     width = _counted("width")
-    layers = _counted("layers", 10_000)
     heads = _counted("heads")
 
     @classmethod
@@ -120,6 +122,35 @@ class Description:
         model_type = _model_type(keys)
         family = FAMILIES.get(model_type) or _by_its_keys(keys)
         return cls(keys.with_defaults(family.defaults), model_type, family)
+
+    @property
+    def layers(self) -> int:
+        """The layers: a mixer of Nemotron-H and the network behind it are one."""
+        return len(self.blocks()) or self.keys.count(*NAMES["layers"], most=10_000)
+
+    def blocks(self) -> list[tuple[str, str]]:
+        """Return each mixer of Nemotron-H with the FFN behind it, empty where none follows."""
+        keys, key = self.keys, "hybrid_override_pattern"
+        if self.model_type != "nemotron_h":
+            return []
+        kinds = keys.items("layers_block_type", str) or list(keys.text(key))
+        if not set(kinds) <= set(_BLOCKS):
+            raise keys.wrong(keys.name_of("layers_block_type", key), f"of {' '.join(_BLOCKS)}")
+        pairs: list[tuple[str, str]] = []
+        for kind in map(_BLOCKS.__getitem__, kinds):
+            if kind in ("mamba", "attention"):
+                pairs.append((kind, ""))
+            elif pairs and not pairs[-1][1]:
+                pairs[-1] = (pairs[-1][0], kind)
+            else:
+                raise keys.wrong(key, "one FFN behind each mixer at most")
+        return pairs
+
+    def mixer_places(self) -> tuple[int, ...]:
+        """Return where among the blocks each mixer stands, and their number; empty without."""
+        sizes = (1 + bool(ffn) for _, ffn in self.blocks())
+        places = tuple(accumulate(sizes, initial=0))
+        return places if len(places) > 1 else ()
 
     @property
     def kv_heads(self) -> int:
@@ -177,6 +208,8 @@ class Description:
     def keeps_state(self) -> list[bool]:
         """Return for each layer whether it keeps a Mamba state in place of keys and values."""
         keys, layers = self.keys, self.layers
+        if blocks := self.blocks():
+            return [mixer == "mamba" for mixer, _ in blocks]
         if keys.find(*NAMES["state_kernel"]) is None:
             return [False] * layers
         if kinds := keys.items("layer_types", str):
@@ -201,14 +234,17 @@ class Description:
     def has_experts(self, layer: int) -> bool:
         """Return whether the FFN of a layer is divided into experts."""
         keys = self.keys
+        if blocks := self.blocks():
+            return blocks[layer][1] == "moe"
         every = keys.find("decoder_sparse_step", "interleave_moe_layer_step") or 1
-        marks = keys.values.get("moe_layer_freq")
+        marks, chosen = keys.values.get("moe_layer_freq"), keys.get("moe_layers")
         if isinstance(marks, list) and layer < len(marks):
             return bool(marks[layer])
         return (
             bool(keys.find(*NAMES["experts"], least=0))
             and layer >= (keys.find("first_k_dense_replace", least=0) or 0)
             and layer not in keys.items("mlp_only_layers", int)
+            and (chosen is None or layer in keys.items("moe_layers", int))
             and (layer + 1) % every == 0
             and layer % (keys.find("moe_layer_freq") or 1) == 0
         )

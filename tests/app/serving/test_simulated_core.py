@@ -100,7 +100,7 @@ def served(config: PolicyConfig, step_time: StepTime, script: Script) -> MemoryS
     noise = StepNoise(NoiseSample(NOISE), np.random.default_rng(0))
     timer = StepTimer(clock, clock.sleep)
     executor = SimulatedExecutor(Answers(vocab_size=1000), step_time, noise, timer)
-    core = SimulatedCore(
+    core = SimulatedCore.over(
         build_scheduler(config), executor, prefix_cache=config.prefix_cache, log=log
     )
     inbox = ScriptedInbox(clock, [*script, (1000.0, Stop())])
@@ -186,7 +186,7 @@ def test_it_gives_several_answers_and_has_no_logprobs() -> None:
     clock = TickingClock()
     timer = StepTimer(clock, clock.sleep)
     executor = SimulatedExecutor(Answers(vocab_size=1000), STEP_TIME, None, timer)
-    core = SimulatedCore(build_scheduler(BASE), executor)
+    core = SimulatedCore.over(build_scheduler(BASE), executor)
     refusal = core.add("r", [1, 2, 3], SamplingParams(4, logprobs=0), 0.0)
     assert refusal is not None
     assert (refusal.kind, refusal.reason) == (

@@ -8,12 +8,8 @@ from typing import Any
 import pytest
 
 from servetwin.engine.checkpoint.architectures import read_model_config
-from servetwin.engine.models.model_config import (
-    ExpertConfig,
-    LatentConfig,
-    ModelConfig,
-    RopeScaling,
-)
+from servetwin.engine.models.model_config import ExpertConfig, LatentConfig, ModelConfig
+from servetwin.engine.models.rope_scaling import RopeScaling
 from servetwin.workloads.errors import EngineError
 from servetwin.workloads.models.description import FAMILIES
 

@@ -43,7 +43,8 @@ OWN: dict[str, dict[str, Any]] = {
         **STATES,
         "layer_types": 3 * ["mamba", "attention"],
         "shared_intermediate_size": 96,
-        "num_local_experts": 0,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
         "mamba_expand": 3,
     },
     "deepseek_v2": {**LATENT, **EXPERTS, "n_routed_experts": 8, "first_k_dense_replace": 1},
@@ -54,6 +55,24 @@ OWN: dict[str, dict[str, Any]] = {
     "qwen3_moe": {**EXPERTS, "num_experts": 4, "decoder_sparse_step": 2},
     "qwen2_moe": {**EXPERTS, "num_experts": 4, "shared_expert_intermediate_size": 80},
     "falcon": {"new_decoder_architecture": True},
+    "llama4": {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 1,
+        "intermediate_size_mlp": 80,
+        "interleave_moe_layer_step": 2,
+        "attention_chunk_size": None,  # the simulator has windows, the engine ends before one does
+    },
+    "nemotron_h": {
+        **EXPERTS,
+        "hybrid_override_pattern": "M-*EM*",
+        "n_routed_experts": 4,
+        "moe_shared_expert_intermediate_size": 80,
+        "mamba_num_heads": 8,
+        "mamba_head_dim": 16,
+        "ssm_state_size": 24,
+        "n_groups": 2,
+        "conv_kernel": 4,
+    },
 }
 
 

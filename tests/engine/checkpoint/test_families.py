@@ -65,6 +65,9 @@ ONE_BY_ONE: list[tuple[str, dict[str, Any]]] = [
     ("GPTNeoX", {"norms": Norms(centred=True, biased=True)}),
     ("GPTNeoX", {"activation": "relu"}),
     ("OPT", {"more_positions": 0}),
+    ("Llama4Text", {"bare_qk_norm": False}),
+    ("Llama4Text", {"layer_thetas": ()}),
+    ("NemotronH", {"activation": "relu"}),
 ]
 """Families, and a feature that they are asked to go without."""
 
@@ -111,7 +114,10 @@ def assert_equal_but_for_near_ties(
             assert gap <= tie, (prompt, place, gap)
 
 
-ROUTED = ("Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss", "DeepseekV2", "DeepseekV3")
+ROUTED = (
+    "Mixtral", "Qwen2Moe", "Qwen3Moe", "GptOss", "DeepseekV2", "DeepseekV3", "Llama4Text",
+    "NemotronH", "GraniteMoeHybrid/experts",
+)  # fmt: skip
 DENSE = [family for family in FAMILIES if family not in (*ROUTED, "GraniteMoeHybrid/rope")]
 """Of the others transformers itself differs from float32 by whole deviations: where a router is
 near a tie, or these weights make much of small differences.
@@ -190,7 +196,10 @@ WRONG = [
         "GraniteMoeHybrid",
         "layer_types must be a list of 4 of ful",
     ),
-    ({"num_local_experts": 4}, "GraniteMoeHybrid", "num_local_experts 4 is not supported"),
+    ({"layers_block_type": ["mlp"]}, "NemotronH", "hybrid_override_pattern must be one FFN behind"),
+    ({"layers_block_type": ["quantum"]}, "NemotronH", "layers_block_type must be of M E - "),
+    ({"moe_latent_size": 32}, "NemotronH", "moe_latent_size 32 is not supported"),
+    ({"moe_layers": ["1"]}, "Llama4Text", "moe_layers must be a list of int"),
     ({"partial_rotary_factor": 0.2, "rope_parameters": {}}, "Glm4", "a rotary width of"),
 ]
 
@@ -206,12 +215,22 @@ def test_a_wrong_key_of_a_family_is_named(
     assert str(refused.value).startswith(f"{tmp_path}/config.json: ")
 
 
+def test_contexts_of_llama_4_end_with_the_first_chunk(tmp_path: Path) -> None:
+    """Up to there chunks hide nothing, and no layer sharpens its scores by the position."""
+    write_family(tmp_path, "Llama4Text")
+    for key in ("attention_chunk_size", "floor_scale"):
+        edit_json(tmp_path / "config.json", **{key: 48})
+        assert find_model(str(tmp_path)).config.max_model_len == 47
+        edit_json(tmp_path / "config.json", **{key: 8192})
+    assert find_model(str(tmp_path)).config.max_model_len == 512
+
+
 def test_what_a_family_cannot_have_is_refused_by_name(tmp_path: Path) -> None:
     write_family(tmp_path / "olmo", "Olmo2")
     write_family(tmp_path / "glm", "Glm4")
     write_family(tmp_path / "gemma", "Gemma3Text")
     olmo, glm, gemma = (find_model(str(tmp_path / name)) for name in ("olmo", "glm", "gemma"))
-    with pytest.raises(EngineError, match="model olmo has norms, networks or scores that are not"):
+    with pytest.raises(EngineError, match="model olmo has norms over all heads, which ranks"):
         shard_config(olmo.config, 2)
     with pytest.raises(EngineError, match="pairs of rows that the engine moves"):
         targets(glm.config)

@@ -6,13 +6,8 @@ from dataclasses import asdict, replace
 import pytest
 from pydantic import TypeAdapter
 
-from servetwin.engine.models.model_config import (
-    PRESETS,
-    LatentConfig,
-    ModelConfig,
-    RopeScaling,
-    model_preset,
-)
+from servetwin.engine.models.model_config import PRESETS, LatentConfig, ModelConfig, model_preset
+from servetwin.engine.models.rope_scaling import RopeScaling
 from servetwin.engine.models.tensor_layout import parameters as count
 from servetwin.workloads.errors import EngineError
 from tests.support.model_matrix import ALL_MODELS

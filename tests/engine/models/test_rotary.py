@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from servetwin.engine.models.model_config import RopeScaling, model_preset
+from servetwin.engine.models.model_config import model_preset
+from servetwin.engine.models.rope_scaling import RopeScaling
 from servetwin.engine.models.rotary import RotaryTable, rotary_frequencies, rotate
 
 CPU = torch.device("cpu")
