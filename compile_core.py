@@ -44,7 +44,9 @@ INTERPRETED = {
     "policies/routers/router.py": "holds an interface, which plug-ins are compared with",
     "policies/scheduler_proxy.py": "hands on whatever it is asked",
     "policies/step_record.py": "is a row of a file, read by its fields",
+    "sim/core/autoscaling.py": "is asked every few seconds; its rules derive from pydantic",
     "sim/core/environment.py": "derives from SimPy's classes",
+    "sim/core/faults.py": "is read once; faults derive from pydantic",
 }
 """Files among ``COMPILED`` that stay as they are, each with its reason."""
 GROUP = "servetwin"

@@ -4,6 +4,7 @@ from typing import Any, Literal, NamedTuple
 
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import TokenLogprobs
+from servetwin.policies.protocols import RefusalKind
 from servetwin.workloads.errors import ServetwinError
 
 FinishReason = Literal["stop", "length"]
@@ -56,7 +57,7 @@ class Refused(NamedTuple):
     """The scheduler did not take the request in; ``kind`` as in ``policies.protocols.Refusal``."""
 
     request_id: str
-    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
+    kind: RefusalKind
     reason: str
 
 

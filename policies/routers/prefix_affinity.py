@@ -5,6 +5,7 @@ index is exact, whatever the staleness; only the loads that guard the balance ar
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence as Listed
 
 import numpy as np
 
@@ -27,6 +28,11 @@ class PrefixAffinity(RouterBase):
         self._seen: dict[int, int] = {}
         """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
         so that what is known of a prompt is always a prefix of it."""
+
+    def take_over(self, before: "PrefixAffinity", places: Listed[int]) -> None:
+        """Remember what another did; ``places`` are the new ones, -1 of a replica that has gone."""
+        moved = ((name, places[place]) for name, place in before._seen.items())
+        self._seen = {name: place for name, place in moved if place >= 0}
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place of the replica that gets the request."""

@@ -105,6 +105,21 @@ class ReplicaLoads:
         read = self.read_hit
         return [0 if read is None else read(place, request) for place in range(len(self.speeds))]
 
+    def moved(self, places: Listed[int], speeds: Listed[float]) -> "ReplicaLoads":
+        """Return the loads of replicas with these speeds, as of now; who was not here is idle.
+
+        ``places`` are those of the replicas here, -1 of one that is not there.
+        """
+        for _, place, requests, tokens in self._unreported:
+            self._change(place, requests, tokens)
+        loads = ReplicaLoads(speeds, self._staleness_s)
+        loads.read_load, loads.read_hit = self.read_load, self.read_hit
+        loads._report_s = self._report_s
+        for before, place in enumerate(places):
+            if place >= 0:
+                loads._change(place, self._requests[before], self._tokens[before])
+        return loads
+
     def changed_places(self) -> set[int]:
         """Return a set that gets the place of each reported change; its reader empties it."""
         changed: set[int] = set()

@@ -1,13 +1,15 @@
 """An entry of the catalogue: immutable, validated, and refused with the field that is wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from reprlib import repr as shortened
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from servetwin.workloads.errors import did_you_mean
+from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
+from servetwin.workloads.plugins import split_settings
+from servetwin.workloads.program.key_values import key_values
 from servetwin.workloads.program.package import shipped_json
 
 
@@ -17,7 +19,9 @@ class FrozenModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+Entry = TypeVar("Entry", bound=FrozenModel)
 Count = Annotated[int, Field(ge=1)]
+NotNegative = Annotated[float, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -84,3 +88,20 @@ def _complaint(problem: ErrorDetails) -> str:
             return f": {context['error']}"
     value, right = shortened(problem["input"]), problem["msg"].replace("Input should", "it must")
     return f": {value} is not possible; {right[0].lower()}{right[1:]}"
+
+
+def parse_entry(text: str, kinds: Mapping[str, type[Entry]], where: str, what: str) -> Entry:
+    """Read an entry that is written ``NAME:KEY=VALUE,KEY=VALUE``; ``kinds`` are its classes.
+
+    Raises ``PolicyError`` that names ``where``, the part that is wrong and what would be right.
+    """
+    name, settings = split_settings(text)
+    require_name(name, kinds, f"{where}: unknown {what}", PolicyError)
+    where, kind = f"{where}: {name}", kinds[name]
+    given = key_values(settings, where)
+    for key in given:
+        require_name(key, kind.model_fields, f"{where}: unknown key", PolicyError)
+    try:
+        return kind(**given)  # pydantic reads numbers in texts
+    except ValidationError as error:
+        raise PolicyError(f"{where}: {first_problem(error)}") from None

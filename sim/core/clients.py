@@ -53,6 +53,10 @@ class Clients:
         self._roots, self._source = iter(roots), source
         self._post_root()
 
+    def has_more(self) -> bool:
+        """Return whether any request is to be sent, as far as is known, or on its way."""
+        return len(self._sendings) + len(self._inbox) > 0
+
     def ended(self, seq: Sequence, refusal: Refusal | None) -> None:
         """Send or cancel the followers of a request that finished, or was refused."""
         source, request_id = self._source, seq.request_id

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Listed
+from functools import partial
 from itertools import count
 from operator import itemgetter
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from servetwin.policies.protocols import Scheduler
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, Source
 from servetwin.sim.core.environment import Environment
+from servetwin.sim.core.fleet import Fleet, FleetPlan
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
 from servetwin.sim.core.pools import Pool, RoutedReplicas
@@ -36,6 +38,7 @@ from servetwin.workloads.program.collector import no_garbage_collection
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
+Service = RoutedReplicas | PrefillDecode | Fleet
 BuildScheduler = Callable[[PolicyConfig], Scheduler]
 ROUND_ROBIN = RouterConfig()
 NO_DELAY = KVLink()
@@ -48,6 +51,7 @@ def simulate_cluster(
     recorder: Recorder | None = None, closed_loop: bool = True, fail_fast: bool = False,
     macro: bool = True, seed: int | Listed[int] = 0,
     on_arrival: Callable[[int], None] | None = None, build: BuildScheduler = build_scheduler,
+    fleet: FleetPlan | None = None,
 ) -> Run:  # fmt: skip
     """Run ``requests`` to the end on the replicas of ``pools``, which are numbered in order.
 
@@ -60,7 +64,8 @@ def simulate_cluster(
     that has them; with ``fail_fast`` a request without an answer ends its task. Otherwise all are
     sent at their stamps. ``recorder`` says what to keep. ``seed`` feeds a random stream for each
     router, for the noise of each replica and for the drafts of each request, so one more replica
-    leaves the others as they are. ``build`` makes the scheduler of a replica.
+    leaves the others as they are. ``build`` makes the scheduler of a replica. With a ``fleet`` they
+    come and go; the pools have the most that there can be.
 
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.
@@ -76,23 +81,47 @@ def simulate_cluster(
         requests = list(requests)
     source = _source(requests, pools, fail_fast) if closed_loop else None
     shares = any(pool.policies.far_cache_shared for pool in pools)  # so order matters
-    apart = macro and source is None and not shares
+    apart = macro and source is None and not shares and fleet is None
     run_ahead = (decode or entrance).run_on_demand() if apart else None
+    comes_and_goes = None if fleet is None else _fleet(fleet, entrance, pools, build)
 
     def run() -> None:
         if run_ahead is not None and decode is None:
             send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
         else:
-            service = entrance if decode is None else PrefillDecode(entrance, decode, link)
+            service: Service = comes_and_goes or entrance
+            if decode is not None:
+                service = PrefillDecode(entrance, decode, link)
             clients = Clients(env, recorder, service.receive, on_arrival)
             service.listen(clients.ended)
+            if comes_and_goes is not None:
+                comes_and_goes.has_more = clients.has_more
             clients.start(enumerate(requests) if source is None else source.roots, source)
             env.run()
         if run_ahead is not None:
             run_ahead.finish()
         recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    return _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
+    finished = _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
+    if comes_and_goes is not None:
+        finished.extra["fleet"] = comes_and_goes.figures()
+    return finished
+
+
+def _fleet(
+    plan: FleetPlan, entrance: RoutedReplicas, pools: Listed[Pool], build: BuildScheduler
+) -> Fleet:
+    """Return the fleet of pools; raises ``PolicyError`` where that cannot be."""
+    places = [pool for pool in pools for _ in range(pool.replicas)]
+    if any(p.role != "serve" or p.ranks > 1 or p.policies.far_cache_shared for p in pools):
+        raise PolicyError(
+            "faults and autoscaling are of replicas that serve whole requests, each on its own; "
+            "leave out prefill_replicas, decode_replicas, ranks and far_cache_shared"
+        )
+    if plan.rule is not None and len(pools) > 1:
+        raise PolicyError("autoscaling starts replicas of one kind; give one profile")
+    plan.check(len(places))
+    return Fleet(plan, entrance, lambda place: build(places[place].policies), pools[0].policies)
 
 
 def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run:
@@ -187,9 +216,9 @@ def _behind(
     seed: np.random.SeedSequence,
 ) -> RoutedReplicas:
     replica_loads = ReplicaLoads([member.pool.speed for member in members], config.staleness_s)
-    router = build_router(replica_loads, config, np.random.default_rng(seed))
     replicas = [member.replica for member in members]
-    return RoutedReplicas(replicas, replica_loads, router)
+    build = partial(build_router, config=config, rng=np.random.default_rng(seed))
+    return RoutedReplicas(replicas, replica_loads, build)
 
 
 def _check_number(pools: Listed[Pool]) -> None:

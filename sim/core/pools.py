@@ -129,24 +129,50 @@ class RoutedReplicas:
 
     replicas: Listed[Replica]
     replica_loads: ReplicaLoads
-    router: Router
+    build_router: Callable[[ReplicaLoads], Router]
 
     def __post_init__(self) -> None:
         self.env, self.recorder = self.replicas[0].env, self.replicas[0].recorder
-        self._keys = [keys_of(replica.scheduler.memory) for replica in self.replicas]
+        self.router = self.build_router(self.replica_loads)
+        self.all, self._speeds = self.replicas, self.replica_loads.speeds
+        self._all_keys = [keys_of(replica.scheduler.memory) for replica in self.replicas]
+        self._keys = self._all_keys
         self._places = range(len(self.replicas))
+        self._members: Listed[int] = self._places
+        """The number, among all, of the replica at each place."""
+        self._place_of: Listed[int] = self._places
+        """The place of each of all replicas, -1 of one that the router does not see."""
         self._on_demand: OnDemand | None = None
         self._keeps_loads = not is_blind(self.router)
         if self._keeps_loads:
             self.replica_loads.read_load = self._load
             self.replica_loads.read_hit = self._hit
-            for place, replica in enumerate(self.replicas):
-                replica.listeners.append(partial(self._ended, place))
+            for number, replica in enumerate(self.replicas):
+                replica.listeners.append(partial(self.take_out, number))
 
     def listen(self, listener: Listener) -> None:
         """Call ``listener`` for every sequence that ends on any replica."""
         for replica in self.replicas:
             replica.listeners.append(listener)
+
+    def regroup(self, members: Listed[int]) -> None:
+        """Let the router see the replicas of these numbers only; it is built anew for them.
+
+        Their loads stay, and a router with ``take_over`` keeps what it knows of them.
+        """
+        place_of = [-1] * len(self.all)
+        for place, number in enumerate(members):
+            place_of[number] = place
+        moved = [place_of[number] for number in self._members]
+        self._members, self._place_of, self._places = list(members), place_of, range(len(members))
+        self.replicas = [self.all[number] for number in members]
+        self._keys = [self._all_keys[number] for number in members]
+        speeds = [self._speeds[number] for number in members]
+        self.replica_loads = self.replica_loads.moved(moved, speeds)
+        if members:
+            before, self.router = self.router, self.build_router(self.replica_loads)
+            if moved and hasattr(self.router, "take_over"):
+                self.router.take_over(before, moved)
 
     def run_on_demand(self) -> OnDemand:
         """Let replicas from which nothing follows run ahead on their own; return what runs them."""
@@ -205,6 +231,9 @@ class RoutedReplicas:
             return 0
         return self.replicas[place].scheduler.memory.cached_prefix(as_sequence(request, 0.0, keys))
 
-    def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        ended_s = self.replicas[place].event_s
-        self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, ended_s)
+    def take_out(self, number: int, seq: Sequence, refusal: Refusal | None) -> None:
+        """Take a sequence that has ended out of the load of the replica of this number."""
+        place = self._place_of[number]
+        if place >= 0:
+            ended_s = self.all[number].event_s
+            self.replica_loads.ended(place, seq.prompt_tokens + seq.max_tokens, ended_s)

@@ -32,6 +32,7 @@ MOST_REPLICAS = 1 << 31
 _BLOCK = 4096
 _NAN = float("nan")
 _CANCELLED = STATUSES.index("cancelled")
+_FAILED = STATUSES.index("failed")
 _FINISHED = STATUSES.index("finished")
 _REFUSED = STATUSES.index("refused")
 
@@ -100,6 +101,31 @@ class Recorder:
         """Record that a request was refused, on arrival or later."""
         self._status[seq.number] = _REFUSED
         self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
+
+    def failed(self, row: int, reason: str) -> None:
+        """Record that a request has no whole answer."""
+        self._status[row] = _FAILED
+        self.errors[row] = f"failed: {reason}"
+
+    def lost(self, row: int) -> bool:
+        """Forget that a request was admitted, which may come anew; return whether it has tokens."""
+        self._admitted_s[row] = _NAN
+        self._paused.pop(row, None)
+        return self._first_s[row] == self._first_s[row]
+
+    def ttft_s(self, row: int) -> float:
+        """Return the time to first token of a request; NaN without one."""
+        sent_s = self._scheduled_s[row]
+        if sent_s != sent_s:  # NaN: it was sent at its stamp
+            sent_s = self.requests[row].arrival_s
+        return self._first_s[row] - sent_s
+
+    def unused(self, replica: int) -> None:
+        """Forget the use of the KV memory at the beginning of a row that does not come."""
+        width = 1 + len(USAGE_COLUMNS)
+        starts = range(len(self._usage) - width, -1, -width)
+        last = next(start for start in starts if self._usage[start] == replica)
+        del self._usage[last : last + width]
 
     def used(self, usage: KVUsage, replica: int) -> None:
         """Record the use of the KV memory of a replica at the beginning of its next row."""

@@ -12,7 +12,7 @@ from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import record_step
 from servetwin.sim.core.environment import NEVER, Alarm, Environment
 from servetwin.sim.core.recorder import Recorder, pack_step
-from servetwin.sim.core.run_clock import PassClock, run_clock
+from servetwin.sim.core.run_clock import PassClock, RunClock, SlowedClock, run_clock
 from servetwin.sim.core.visible_tokens import VisibleTokens
 from servetwin.sim.step_times.acceptance import DraftVerifier
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, StepNoise, StepTime
@@ -36,6 +36,9 @@ _Plan = tuple[Batch, Totals | None, int, float, Load]
 
 Without chunks the totals are None: the lockstep has them.
 """
+
+_DOWN: _Plan = (Batch(), None, 0, 0.0, (0, 0, 0))
+"""The plan of a replica that has crashed: a step without an end."""
 
 
 @dataclass(eq=False)
@@ -62,7 +65,9 @@ class Replica:
         self.listeners: list[Listener] = []
         self.event_s = 0.0
         """The time of what the listeners learn."""
-        self._clock = run_clock(self.step_time, self.noise, drafts=self.verifier is not None)
+        self._clock: RunClock = run_clock(
+            self.step_time, self.noise, drafts=self.verifier is not None
+        )
         self._knows_passes = isinstance(self._clock, PassClock)
         """Whether runs of passes that verify drafts are timed; else each is an event."""
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
@@ -99,6 +104,50 @@ class Replica:
                 if end:
                     self._decide_at(end)
         return refusal
+
+    def crash(self, now: int, scheduler: Scheduler) -> list[Sequence]:
+        """Stop at ``now``, before any step that ends then; return the sequences that are lost.
+
+        What comes until ``restart`` waits in ``scheduler``, whose memory is empty.
+        """
+        if self._plan is not None:
+            self._lose(self._plan, now)
+        self._plan, self._planned_steps = _DOWN, 1
+        self.due = NEVER
+        self._alarm = Alarm(self.env, self._on_alarm)  # another one rings in vain
+        return self.renew(scheduler)
+
+    def _lose(self, plan: _Plan, now: int) -> None:
+        """Complete the steps that end before ``now``; the next one is lost."""
+        steps = self._clock.boundary(now - plan[2])[0] - 1
+        if steps:
+            end = plan[2] + self._clock.begin(plan[0], plan[1], steps, self._steps)
+            self._end(plan, steps, end * SECONDS_PER_TICK)
+        elif self.recorder.keep_usage:
+            self.recorder.unused(self.index)
+        self._steps += 1  # the lost step has a number, and noise, of its own
+
+    def renew(self, scheduler: Scheduler) -> list[Sequence]:
+        """Go on with an empty scheduler; return the sequences that the present one holds."""
+        before, self.scheduler = self.scheduler, scheduler
+        self._visible = VisibleTokens(self.recorder)
+        held = {seq.number: seq for seq in (*before.holders(), *before.waiting())}
+        return [held[row] for row in sorted(held) if not held[row].finished]
+
+    def restart(self) -> None:
+        """Run again after a crash, with what came since then lost (``renew``)."""
+        self._plan = None
+
+    def slow_down(self, now: int, factor: float) -> None:
+        """Let the steps that begin from ``now`` on take ``factor`` times as long."""
+        if not isinstance(self._clock, SlowedClock):
+            self._clock = SlowedClock(self._clock)
+        self._clock.set_factor(factor)
+        plan = self._plan
+        if plan is not None and self._planned_steps > 1:
+            end = self._cut(plan, now)
+            if end:
+                self._decide_at(end)
 
     def enter(self, seq: Sequence) -> Refusal | None:
         """Give a sequence to the scheduler; one that another server began has tokens."""

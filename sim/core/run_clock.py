@@ -246,6 +246,30 @@ class PassClock:
         return place + 1, ends[place] << self._bits
 
 
+class SlowedClock:
+    """A clock whose steps may take longer, by a factor that is a multiple of 2^-16."""
+
+    def __init__(self, others: RunClock) -> None:
+        self._others = others
+        self._next = self._factor = 1 << UNIT_BITS
+        self._index = -1
+
+    def set_factor(self, factor: float) -> None:
+        """Set the factor of the runs that begin from now on."""
+        self._next = max(1, round(factor * (1 << UNIT_BITS)))
+
+    def begin(self, batch: Batch, totals: Totals | None, steps: int, index: int) -> int:
+        """Return the ticks of ``steps`` steps; a run that is begun again keeps its factor."""
+        if index != self._index:
+            self._factor, self._index = self._next, index
+        return self._others.begin(batch, totals, steps, index) * self._factor >> UNIT_BITS
+
+    def boundary(self, ticks: int) -> tuple[int, int]:
+        """Return (k, end) of the first step k that ends at ``ticks`` or later."""
+        steps, end = self._others.boundary(-(-(ticks << UNIT_BITS) // self._factor))
+        return steps, end * self._factor >> UNIT_BITS
+
+
 def run_clock(model: StepTime, noise: StepNoise | None, *, drafts: bool = False) -> RunClock:
     """Return the fastest clock that is exact for ``model``, with ``drafts`` for passes too."""
     if noise is not None and noise.is_none():

@@ -26,6 +26,10 @@ class TickQueue(Generic[T]):
         self._alarm = Alarm(env, self._ring, urgent=True)
         self._alarm_tick = NEVER
 
+    def __len__(self) -> int:
+        """Return the number of items on their way."""
+        return len(self._due)
+
     def soon(self, tick: int) -> int:
         """Return ``tick``, or the next tick if that is not later than now."""
         return max(tick, self._env.tick + 1)

@@ -55,3 +55,11 @@ def test_where_nothing_is_known_the_least_requests_for_the_speed_decide() -> Non
     loads.sent(1, 100, 0.0)
     assert chooser.choose(request("a"), 0.0) == 0
     assert chooser.choose(request("b"), 0.0) == 1
+
+
+def test_what_is_known_of_replicas_that_stay_moves_with_them() -> None:
+    before, after = router(ReplicaLoads([1.0] * 3)), router(ReplicaLoads([1.0] * 2))
+    asked = [request(str(n), prompt=8, ids=(10 * n, 10 * n + 1)) for n in range(3)]
+    assert [before.choose(one, 0.0) for one in asked] == [0, 1, 2]
+    after.take_over(before, [1, -1, 0])
+    assert [after.choose(asked[n], 0.0) for n in (0, 2, 0, 2)] == [1, 0, 1, 0]

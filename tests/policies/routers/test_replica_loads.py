@@ -76,3 +76,13 @@ def test_a_reader_that_does_not_look_keeps_no_more_than_the_places() -> None:
         loads.sent(1, 10, 0.0)
         loads.ended(1, 10, 0.0)
     assert changed == {1}
+
+
+def test_loads_move_to_the_places_of_replicas_that_stay_and_count_as_reported() -> None:
+    loads = ReplicaLoads([1.0, 2.0, 3.0], staleness_s=10.0)
+    for place in (0, 1, 1, 2):
+        loads.sent(place, 5, 1.0)
+    moved = loads.moved([-1, 2, 0], [3.0, 1.0, 2.0])
+    assert list(moved.requests(2.0)) == [1, 0, 2]
+    assert list(moved.tokens(2.0)) == [5, 0, 10]
+    assert moved.speeds == (3.0, 1.0, 2.0)

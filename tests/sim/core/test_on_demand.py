@@ -166,7 +166,7 @@ def test_loads_are_kept_for_routers_that_may_read_them_and_for_no_others(tmp_pat
     changes = []
     for name in names:
         calls = calls_of(partial(simulate_cluster, MANY, pools, RouterConfig(name)))
-        changes.append((calls["sent"], calls["_ended"]))
+        changes.append((calls["sent"], calls["take_out"]))
     assert changes == [(0, 0), (len(MANY), len(MANY)), (len(MANY), len(MANY))]
     mine = RouterConfig(names[-1])
     places = run(MANY, pools, mine).requests["replica"]

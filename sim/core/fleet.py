@@ -1,0 +1,288 @@
+"""A fleet in which replicas come and go: what fails, what is noticed, what is started and drained.
+
+A gateway stands before the replicas. It sends requests to a replica that has crashed until health
+checks notice; then it sends those that were lost, and have no token yet, to others. Requests wait
+at the gateway while no replica serves. All this happens at ticks of its own, before any server
+decides, and the replicas run as events: nothing of it is there where a cluster has no fleet.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from math import inf
+
+from servetwin.policies.config import PolicyConfig
+from servetwin.policies.protocols import Refusal, Scheduler
+from servetwin.policies.sequence import Sequence
+from servetwin.sim.core.autoscaling import Autoscaler, Autoscaling, FleetLoad
+from servetwin.sim.core.environment import NEVER
+from servetwin.sim.core.faults import Crash, Fault, Slow, require_survivors
+from servetwin.sim.core.pools import RoutedReplicas
+from servetwin.sim.core.replica import Listener
+from servetwin.sim.core.tick_queue import TickQueue
+from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
+from servetwin.workloads.native_class import mypyc_attr
+from servetwin.workloads.request import Request
+
+Action = Callable[[], None]
+
+
+@mypyc_attr(native_class=False)
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What fails when, and how replicas are added and taken away.
+
+    ``replicas`` serve from the start; a rule may have more. Health checks notice a crash after
+    ``detection_s``; a request is sent again up to ``retries`` times.
+    """
+
+    replicas: int
+    faults: tuple[Fault, ...] = ()
+    rule: Autoscaling | None = None
+    detection_s: float = 30.0
+    retries: int = 1
+
+    def check(self, most: int) -> None:
+        """Raise ``PolicyError`` for faults of ``most`` replicas that cannot be, or leave nobody."""
+        require_survivors(self.faults, most, self.rule is not None)
+
+
+@dataclass(eq=False)
+class Fleet:
+    """Replicas behind a gateway; ``build`` makes the scheduler of one that is new or restarts.
+
+    A place is that of a replica that serves, starts, drains or is down; whoever comes later may
+    have it again.
+    """
+
+    plan: FleetPlan
+    entrance: RoutedReplicas
+    build: Callable[[int], Scheduler]
+    policies: PolicyConfig
+    has_more: Callable[[], bool] = bool
+    """Whether more requests come."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """What happened, by name."""
+
+    def __post_init__(self) -> None:
+        self.env, self.recorder = self.entrance.env, self.entrance.recorder
+        self._replicas = self.entrance.all
+        self._events: TickQueue[Action] = TickQueue(self.env, self._do)
+        self._ranks = count()
+        self._listeners: list[Listener] = []
+        self._since = dict.fromkeys(range(self.plan.replicas), 0)
+        """Each place that is paid for, and since which tick."""
+        self._paid = [0] * len(self._replicas)
+        self._serving = list(self._since)
+        self._starting: list[int] = []
+        self._draining: set[int] = set()
+        self._down: set[int] = set()
+        """Those that come back after a crash."""
+        self._lost: dict[int, list[Sequence]] = {}
+        """By place that is down, what it held; until that is noticed."""
+        self._held: list[tuple[Request, int]] = []
+        self._tries: Counter[int] = Counter()
+        self._open = self._open_tokens = self._ended_tick = 0
+        self._ttft_s: list[float] = []
+        self.sizes: list[list[float]] = [[0.0, len(self._serving)]]
+        """[seconds, replicas that serve] at each change."""
+        self._begin()
+
+    def _begin(self) -> None:
+        for place, replica in enumerate(self._replicas):
+            replica.listeners.append(partial(self._ended, place))
+        for fault in self.plan.faults:
+            if isinstance(fault, Crash):
+                self._at(to_ticks(fault.at_s), partial(self._crash, fault))
+            elif isinstance(fault, Slow):
+                self._at(to_ticks(fault.at_s), partial(self._slow, fault.replica, fault.factor))
+                if fault.end_s < inf:
+                    self._at(to_ticks(fault.end_s), partial(self._slow, fault.replica, 1.0))
+        if (rule := self.plan.rule) is not None:
+            self.entrance.regroup(self._serving)
+            control = partial(self._control, rule, Autoscaler(rule))
+            self._at(to_ticks(rule.interval_s), control)
+
+    def listen(self, listener: Listener) -> None:
+        """Call ``listener`` for every request that ends."""
+        self._listeners.append(listener)
+
+    def receive(self, request: Request, row: int) -> None:
+        """Send a request to the replica that the router chooses, once one serves."""
+        self._open += 1
+        self._open_tokens += request.total_tokens
+        self._send(request, row)
+
+    def _send(self, request: Request, row: int) -> None:
+        if self._serving:
+            self.entrance.receive(request, row)
+        else:
+            self._held.append((request, row))
+
+    def _at(self, tick: int, action: Action) -> None:
+        self._events.post(tick, next(self._ranks), action)
+
+    def _do(self, action: Action) -> None:
+        """Let something happen, unless all requests have ended and none comes."""
+        if self._open or self.has_more():
+            action()
+
+    def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
+        if self.plan.rule is not None:
+            ttft_s = self.recorder.ttft_s(seq.number) if refusal is None else inf
+            self._ttft_s.append(ttft_s)
+        self._close(seq, refusal)
+        if place in self._draining:
+            self._free_if_idle(place)
+
+    def _close(self, seq: Sequence, refusal: Refusal | None) -> None:
+        self._open -= 1
+        self._open_tokens -= self.recorder.requests[seq.number].total_tokens
+        self._ended_tick = self.env.tick
+        for listener in self._listeners:
+            listener(seq, refusal)
+
+    def _crash(self, fault: Crash) -> None:
+        """Lose what a replica holds; one that does not run cannot crash."""
+        place, now = fault.replica, self.env.tick
+        if place not in self._since or place in self._starting:
+            return
+        self.counts["crashes"] += 1
+        self._lost[place] = self._replicas[place].crash(now, self.build(place))
+        back = NEVER if fault.for_s is None else to_ticks(fault.end_s)
+        noticed = min(now + to_ticks(self.plan.detection_s), back)
+        self._at(noticed, partial(self._notice, place, back < NEVER))
+        if back < NEVER:
+            self._down.add(place)
+            self._at(back, partial(self._restart, place))
+
+    def _notice(self, place: int, comes_back: bool) -> None:
+        """Take a crashed replica out, and send what it had to others."""
+        lost = [*self._lost.pop(place), *self._replicas[place].renew(self.build(place))]
+        for seq in lost:
+            self.entrance.take_out(place, seq, None)
+        drained = place in self._draining
+        if place in self._serving:
+            self._leave(place)
+        if drained or not comes_back:
+            self._free(place)
+        for seq in lost:
+            self._send_again(place, seq)
+
+    def _send_again(self, place: int, seq: Sequence) -> None:
+        """Send a lost request to another replica; one whose client has tokens has failed."""
+        row = seq.number
+        self.counts["lost"] += 1
+        has_tokens = self.recorder.lost(row)
+        if has_tokens or self._tries[row] >= self.plan.retries:
+            reason = f"replica {place} crashed"
+            self.recorder.failed(row, reason)
+            self._ttft_s.append(inf)
+            self._close(seq, Refusal("crashed", reason))
+            return
+        self._tries[row] += 1
+        self.counts["retried"] += 1
+        self._send(self.recorder.requests[row], row)
+
+    def _restart(self, place: int) -> None:
+        if place in self._down:
+            self._down.remove(place)
+            self._replicas[place].restart()
+            self._join(place)
+
+    def _slow(self, place: int, factor: float) -> None:
+        self._replicas[place].slow_down(self.env.tick, factor)
+
+    def _control(self, rule: Autoscaling, scaler: Autoscaler) -> None:
+        """Start or drain replicas as the rule says, and look again later."""
+        change = scaler.change(self._load())
+        self._ttft_s = []
+        for _ in range(change):
+            self._start(rule)
+        for _ in range(-change):
+            self._stop_one()
+        self._at(self.env.tick + to_ticks(rule.interval_s), partial(self._control, rule, scaler))
+
+    def _load(self) -> FleetLoad:
+        waiting = sum(self._replicas[place].scheduler.load()[1] for place in self._serving)
+        return FleetLoad(
+            self.env.tick * SECONDS_PER_TICK, len(self._since) - len(self._draining),
+            waiting + len(self._held), self._open / self.policies.max_seqs,
+            self._open_tokens / self.policies.kv_tokens, self._ttft_s,
+        )  # fmt: skip
+
+    def _start(self, rule: Autoscaling) -> None:
+        """Begin to start a replica, where a place is free."""
+        place = next((p for p in range(len(self._replicas)) if p not in self._since), None)
+        if place is None:
+            return
+        now = self.env.tick
+        self.counts["started"] += 1
+        self._since[place] = now
+        self._starting.append(place)
+        self._replicas[place].renew(self.build(place))
+        self._replicas[place].restart()
+        self._at(now + to_ticks(rule.start_up_s), partial(self._ready, place, now))
+
+    def _ready(self, place: int, since: int) -> None:
+        if place in self._starting and self._since[place] == since:  # else it was stopped
+            self._starting.remove(place)
+            self._join(place)
+
+    def _stop_one(self) -> None:
+        """Stop the latest replica that starts, else drain the least loaded one that serves."""
+        if self._starting:
+            self._free(self._starting.pop())
+        elif self._serving:
+            place = min(self._serving, key=self._in_hand)
+            self.counts["drained"] += 1
+            self._draining.add(place)
+            self._leave(place)
+            self._free_if_idle(place)
+
+    def _in_hand(self, place: int) -> int:
+        running, waiting, _ = self._replicas[place].scheduler.load()
+        return running + waiting
+
+    def _free_if_idle(self, place: int) -> None:
+        if place not in self._lost and not self._in_hand(place):
+            self._free(place)
+
+    def _join(self, place: int) -> None:
+        self._regroup([*self._serving, place])
+        held, self._held = self._held, []
+        for request, row in held:
+            self._send(request, row)
+
+    def _leave(self, place: int) -> None:
+        """Let the last replica have the place: consistent hashing moves two shares only."""
+        serving = list(self._serving)
+        last = serving.pop()
+        self._regroup([last if one == place else one for one in serving])
+
+    def _regroup(self, serving: list[int]) -> None:
+        self._serving = serving
+        self.entrance.regroup(serving)
+        self.sizes.append([self.env.tick * SECONDS_PER_TICK, len(serving)])
+
+    def _free(self, place: int) -> None:
+        """Stop paying for a replica."""
+        self._draining.discard(place)
+        self._down.discard(place)
+        self._paid[place] += self.env.tick - self._since.pop(place)
+
+    def figures(self) -> dict[str, object]:
+        """Return what happened: counts, hours that are paid for, and the sizes over time."""
+        end = self._ended_tick
+        open_ends = {place: max(0, end - since) for place, since in self._since.items()}
+        ticks = [paid + open_ends.get(place, 0) for place, paid in enumerate(self._paid)]
+        hours = [paid * SECONDS_PER_TICK / 3600 for paid in ticks]
+        names = ("crashes", "lost", "retried", "started", "drained")
+        return {
+            **{name: self.counts[name] for name in names},
+            "replica_hours": sum(hours),
+            "hours_by_replica": hours,
+            "sizes": self.sizes,
+        }
