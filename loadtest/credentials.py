@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError, os_errors
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _CHOSEN_VARIABLE = "SERVETWIN_API_KEY_ENV"
@@ -56,13 +56,11 @@ def use_headers(
 
 def _headers_of_file(path: Path) -> Iterator[str]:
     """Yield the headers of a file; empty lines and lines that begin with # are comments."""
-    try:
+    with os_errors(LoadTestError, f"--header-file {path}: cannot be read"):
         if not path.is_file():
             raise LoadTestError(f"--header-file {path}: not a file; {_FORM} on each of its lines")
         with path.open("rb") as file:
             data = file.read(_FILE_LIMIT_BYTES + 1)
-    except OSError as error:
-        raise LoadTestError(f"--header-file {path}: cannot be read ({error.strerror})") from error
     if len(data) > _FILE_LIMIT_BYTES:
         raise LoadTestError(f"--header-file {path}: longer than {_FILE_LIMIT_BYTES} bytes")
     for number, line in enumerate(data.decode("utf-8-sig", errors="replace").splitlines(), 1):

@@ -13,7 +13,8 @@ ServetwinError
     └── EndedEarly   ... or that was cut short, like a calibration or a sweep (exit code 1)
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 
@@ -65,6 +66,15 @@ class EndedEarly(LoadTestError):
     """A load test, a calibration or a sweep was interrupted, or its endpoint failed, on the way."""
 
     exit_code = 1
+
+
+@contextmanager
+def os_errors(kind: type[ServetwinError], problem: str) -> Iterator[None]:
+    """Raise ``kind`` with the problem, and the reason of the system, for an ``OSError`` inside."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{problem} ({error.strerror or error})") from error
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:

@@ -16,7 +16,7 @@ from servetwin.app.words import RESOURCES, ends, figure_words, short, target_wor
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.predict import Interval
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError, os_errors
 from servetwin.workloads.files import write_whole
 
 _BRACKETS = "In brackets: 90 % of other traffic of this kind, step times as uncertain as they are."
@@ -106,11 +106,9 @@ def _require_folder(options: PlanOptions) -> None:
     """
     if options.out is None:
         return
-    try:
+    with os_errors(ServetwinError, f"--out {options.out}: cannot be made"):
         options.out.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=options.out).close()
-    except OSError as error:
-        raise ServetwinError(f"--out {options.out}: cannot be made ({error.strerror})") from error
     for path in (options.out / f"{gpu}.yaml" for gpu in gpus_of(options)):
         if path.exists() and not options.overwriting.overwrite:
             raise ServetwinError(f"--out: {path}: File exists (--overwrite)")

@@ -13,7 +13,7 @@ from servetwin.loadtest.report.load_notes import made_words
 from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
 from servetwin.loadtest.sweep.knee import KNEE_CONFIDENCE, Knee, held
 from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level
-from servetwin.loadtest.sweep.sweep import MISSED_ALONE, NONE_FINISHED, PredictedKnee, Sweep
+from servetwin.loadtest.sweep.sweep import MISSED_ALONE, NONE_FINISHED, Sweep
 from servetwin.sim.experiments.capacity import CONFIDENCE as CAPACITY_CONFIDENCE
 from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.rows import counted
@@ -124,16 +124,17 @@ def _knee_words(knee: Knee) -> str:
     return f"{place}, {KNEE_CONFIDENCE:.0%} interval {least} to {most}"
 
 
-def _predicted_words(predicted: PredictedKnee, knee: Knee) -> str:
-    text = f"{predicted.rate_per_s:.4g} requests/s"
+def _predicted_words(predicted: Knee, knee: Knee) -> str:
+    rate_per_s = predicted.rate_per_s or 0.0
+    text = f"{rate_per_s:.4g} requests/s"
     if predicted.low_per_s is not None:
         share = 100 * CAPACITY_CONFIDENCE
         text += f", {share:g} %: {predicted.low_per_s:.4g} to {predicted.high_per_s:.4g}"
     if knee.rate_per_s is None:
         return text
     low, high = knee.low_per_s or 0.0, knee.high_per_s or float("inf")
-    where = "inside" if low <= predicted.rate_per_s <= high else "outside"
-    off = predicted.rate_per_s / knee.rate_per_s - 1
+    where = "inside" if low <= rate_per_s <= high else "outside"
+    off = rate_per_s / knee.rate_per_s - 1
     return f"{text}; {off:+.1%} of the measured one, {where} its interval"
 
 

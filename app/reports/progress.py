@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 import typer
 
-from servetwin.workloads.errors import LoadTestError
+from servetwin.workloads.errors import LoadTestError, os_errors
 
 if TYPE_CHECKING:
     from servetwin.loadtest.run.progress import Progress as TestProgress
@@ -68,10 +68,8 @@ def live_file(path: Path | None) -> Iterator[Callable[["TestProgress"], None]]:
     if path is None:
         yield lambda state: None
         return
-    try:
+    with os_errors(LoadTestError, f"--live {path}: cannot be written"):
         file = path.open("w", buffering=1)
-    except OSError as error:
-        raise LoadTestError(f"--live {path}: cannot be written ({error.strerror})") from error
     with file:
         yield lambda state: _append(file, state)
 

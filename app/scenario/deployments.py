@@ -1,12 +1,12 @@
 """A model on devices as its server runs it: layout, memory share, limits, formats."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from servetwin.app.scenario.settings import with_settings
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.quantisation import Quantisation
-from servetwin.sim.catalogue.servers import ServerSettings, read_server
+from servetwin.sim.catalogue.servers import ServerSettings
 from servetwin.sim.catalogue.versions import version_numbers
 from servetwin.sim.step_times.roofline.deployment import Adapters, Deployment
 from servetwin.sim.step_times.roofline.efficiency import USUAL, Efficiency, served_efficiency
@@ -29,31 +29,15 @@ _KINDS_WITH = {"link": ("layers",), "efficiency": ("operators",)}
 _BY_FORMAT = {"fp8": "fp8", "w8a8": "int8", "gptq": "w4a16", "awq": "w4a16", "int4": "w4a16"}
 
 
-@dataclass(frozen=True, slots=True)
-class ServerChoice:
-    """A server by its name, command line or log, and a layout, which wins over the server's."""
+def as_served(setup: Setup, settings: ServerSettings | None, layout: Layout | None) -> Setup:
+    """Return ``setup`` as a server runs it; policies given elsewhere still win.
 
-    settings: ServerSettings | None = None
-    layout: Layout | None = None
-
-    @classmethod
-    def of(cls, server: str | None, layout: str | None) -> "ServerChoice":
-        """Read both options; raises ``PolicyError`` that names what is wrong."""
-        return cls(
-            read_server(server) if server else None, Layout.parse(layout) if layout else None
-        )
-
-    def notes(self) -> tuple[str, ...]:
-        """Return what the simulation leaves out of the server."""
-        return tuple(self.settings.notes) if self.settings else ()
-
-    def over(self, setup: Setup) -> Setup:
-        """Return ``setup`` as this server runs it; policies given elsewhere still win."""
-        settings = self.settings
-        layout = self.layout or (settings.layout if settings else Layout())
-        if settings is not None:
-            setup = _served(setup, settings)
-        return setup if layout == Layout() else setup.with_layout(layout)
+    The server is of its name, command line or log; a ``layout`` wins over its own.
+    """
+    layout = layout or (settings.layout if settings else Layout())
+    if settings is not None:
+        setup = _served(setup, settings)
+    return setup if layout == Layout() else setup.with_layout(layout)
 
 
 def _served(setup: Setup, settings: ServerSettings) -> Setup:
@@ -102,7 +86,7 @@ def _memory(settings: ServerSettings) -> ServerMemory:
 
 
 def require_expressed(
-    setup: Setup, toggles: Toggles, kind: str, options: Mapping[str, str | None]
+    setup: Setup, toggles: Toggles, options: Mapping[str, str | None], kind: str
 ) -> None:
     """Raise ``PolicyError`` for a technique or option of which tables of a kind know nothing."""
     known = tuple(_EXPRESSED["all"] + _EXPRESSED.get(kind, []))

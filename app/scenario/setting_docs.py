@@ -5,10 +5,8 @@ A setting is declared once, as an annotated field with a sentence below it: ``po
 """
 
 import ast
-import inspect
 import re
 import sys
-import textwrap
 from collections import ChainMap
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -23,12 +21,13 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import PRESETS
 from servetwin.workloads.generators.processes import plain_arrivals
 
-_FILE = "app/scenario/files/scenario_file.py"
+_ROOT = Path(__file__).parents[2]
+_FILE = "app.scenario.files.scenario_file"
 _SOURCES = {
-    "": f"{_FILE}:ScenarioFile",
-    "workload": f"{_FILE}:Workload",
-    "policies": "policies/config.py:PolicyConfig",
-    "cluster": "sim/experiments/scenario.py:ClusterConfig",
+    "": (_FILE, "ScenarioFile"),
+    "workload": (_FILE, "Workload"),
+    "policies": ("policies.config", "PolicyConfig"),
+    "cluster": ("sim.experiments.scenario", "ClusterConfig"),
 }
 """The class with the settings of a section that help texts name."""
 
@@ -49,11 +48,6 @@ class SettingDoc(NamedTuple):
         """The meaning as plain text."""
         return self.meaning.replace("``", "")
 
-    @property
-    def help(self) -> str:
-        """The meaning and the choices, as plain text."""
-        return _with_choices(self.meaning, self.choices)
-
 
 def filled_help(text: str) -> str:
     """Return a help text in which the help of a setting stands for its key, ``{policies.kv}``, and
@@ -64,22 +58,11 @@ def filled_help(text: str) -> str:
 
 
 def _help(key: str) -> str:
-    """Return what ``setting_docs()[key].help`` does, without the imports of a scenario."""
-
+    """Return the sentence of a setting and its choices, without the imports of a scenario."""
     section, _, name = key.rpartition(".")
     kind = get_type_hints(PolicyConfig)[name] if section == "policies" else None
-    return _with_choices(_read_docs(section)[name], _choices(key, kind))
-
-
-@cache
-def _read_docs(section: str) -> dict[str, str]:
-    path, _, name = _SOURCES[section].partition(":")
-    tree = ast.parse((Path(__file__).parents[2] / path).read_text())
-    return _docs_in(next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name))
-
-
-def _with_choices(meaning: str, choices: tuple[str, ...]) -> str:
-    sentence = meaning.replace("``", "")
+    sentence = _docs(*_SOURCES[section])[name].replace("``", "")
+    choices = _choices(key, kind)
     return f"{sentence.rstrip('.')}: {', '.join(choices)}." if choices else sentence
 
 
@@ -112,12 +95,16 @@ def setting_docs() -> dict[str, SettingDoc]:
 @cache
 def attribute_docs(of: type) -> Mapping[str, str]:
     """Return the strings below the annotated fields of a class and of its bases, by field."""
-    own = [base for base in reversed(of.__mro__) if base.__module__.startswith("servetwin")]
-    sources = (ast.parse(textwrap.dedent(inspect.getsource(base))).body[0] for base in own)
-    return ChainMap(*(_docs_in(one) for one in sources if isinstance(one, ast.ClassDef)))
+    names = [base.__module__.partition("servetwin.")[2] for base in reversed(of.__mro__)]
+    classes = zip(names, reversed(of.__mro__), strict=True)
+    return ChainMap(*(_docs(module, base.__name__) for module, base in classes if module))
 
 
-def _docs_in(found: ast.ClassDef) -> dict[str, str]:
+@cache
+def _docs(module: str, name: str) -> dict[str, str]:
+    """Return the strings below the annotated fields of a class in a module, which is not run."""
+    tree = ast.parse((_ROOT / f"{module.replace('.', '/')}.py").read_text())
+    (found,) = (n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
     docs = {}
     for field, below in pairwise(found.body):
         match field, below:

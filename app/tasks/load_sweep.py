@@ -23,9 +23,10 @@ from servetwin.loadtest.plan.endpoint_limits import check_times, without_outputs
 from servetwin.loadtest.report.limits import WANTED, parse_target
 from servetwin.loadtest.report.load_notes import failure_words, lengths_words, why_cut_off
 from servetwin.loadtest.run.event_loop import signals_deferred
+from servetwin.loadtest.sweep.knee import Knee
 from servetwin.loadtest.sweep.level import Level, LevelPlan, measured_level
 from servetwin.loadtest.sweep.run_sweep import run_sweep
-from servetwin.loadtest.sweep.sweep import NONE_FINISHED, PredictedKnee, Sweep, SweepSettings
+from servetwin.loadtest.sweep.sweep import NONE_FINISHED, Sweep, SweepSettings
 from servetwin.sim.experiments.capacity import Replications, SLOTarget, all_at_once, find_capacity
 from servetwin.sim.experiments.predict import run_once
 from servetwin.sim.experiments.scenario import Scenario
@@ -141,7 +142,7 @@ class LevelTests:
         typer.echo(level_line(level), err=True)
         return level
 
-    def predicted_knee(self, settings: SweepSettings) -> PredictedKnee | None:
+    def predicted_knee(self, settings: SweepSettings) -> Knee | None:
         """Return the simulated capacity for the SLO.
 
         None without a profile or an SLO, or where the levels have no rate.
@@ -157,8 +158,8 @@ class LevelTests:
             )  # fmt: skip
         rate = capacity.rate_per_s
         if capacity.replications < 2:
-            return PredictedKnee(rate.value)
-        return PredictedKnee(rate.value, rate.low, rate.high)
+            return Knee(rate.value, None, None)
+        return Knee(rate.value, rate.low, rate.high)
 
     def about(self, trace: Trace) -> Mapping[str, Any]:
         """Describe what is swept."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from math import isnan
 from pathlib import Path
 
-from servetwin.workloads.errors import LoadTestError, did_you_mean
+from servetwin.workloads.errors import LoadTestError, did_you_mean, os_errors
 from servetwin.workloads.program.key_values import key_values, number_in
 
 _OWN = {
@@ -52,11 +52,9 @@ _EXTRA_FORM = """write for example '{"top_p": 0.9}', or @FILE"""
 def _read(text: str) -> str:
     if not text.startswith("@"):
         return text
-    try:
-        with Path(text[1:]).open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
-    except OSError as error:
-        raise LoadTestError(f"--extra-body {text}: cannot be read ({error.strerror})") from None
+    unread = os_errors(LoadTestError, f"--extra-body {text}: cannot be read")
+    with unread, Path(text[1:]).open("rb") as file:
+        data = file.read(_LARGEST_BYTES + 1)
     if len(data) > _LARGEST_BYTES:
         raise LoadTestError(f"--extra-body {text}: longer than {_LARGEST_BYTES} bytes")
     return data.decode("utf-8-sig")

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
-from servetwin.workloads.errors import MockError
+from servetwin.workloads.errors import MockError, os_errors
 
 RUNNING = "running"
 
@@ -47,10 +47,8 @@ class TruthLog:
     def __init__(self, path: Path | None = None) -> None:
         self._file: IO[str] | None = None
         self._running: dict[str, Truth] = {}
-        try:
+        with os_errors(MockError, f"--truth {path}: cannot be written"):
             self._file = path.open("w") if path else None
-        except OSError as error:
-            raise MockError(f"--truth {path}: cannot be written ({error.strerror})") from error
 
     def begin(self, truth: Truth) -> None:
         """Add a request that came."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from servetwin.loadtest.recorded.formats import FORMATS
 from servetwin.loadtest.recorded.recording import Record, RecordedRequest, Recording, records_of
 from servetwin.workloads.errors import TraceError
-from servetwin.workloads.files import open_text
+from servetwin.workloads.files import mapping_in, open_text
 from servetwin.workloads.readers import table
 from servetwin.workloads.readers.prompt_records import ESTIMATED
 from servetwin.workloads.reading import read_trace
@@ -52,13 +52,9 @@ def with_dataset(path: Path, recording: Recording) -> Recording:
 
 
 def _dataset_name(meta: Path) -> str | None:
-    if not meta.is_file():
-        return None
-    with open_text(meta) as file:
-        text = file.whole()
     try:
-        name = json.loads(text).get("dataset_path")
-    except (ValueError, AttributeError, RecursionError):
+        name = mapping_in(meta).get("dataset_path")
+    except (OSError, ValueError):
         return None
     return name if isinstance(name, str) and name else None
 

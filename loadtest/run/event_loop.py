@@ -5,8 +5,8 @@ import gc
 import signal
 import time
 from array import array
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
 from threading import Event
 from types import FrameType
@@ -95,32 +95,13 @@ def quiet_gc() -> Iterator[None]:
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@contextmanager
-def stop_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` on the first SIGINT or SIGTERM; the second has its usual effect."""
+def stop_signals(stop: Callable[[], object]) -> AbstractContextManager[None]:
+    """Call ``stop`` in the running event loop on the first SIGINT or SIGTERM inside the block.
+
+    The second has its usual effect.
+    """
     loop = asyncio.get_running_loop()
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
-
-    def once() -> None:
-        _remove_handlers(loop, before)
-        stop()
-
-    # Signals can be handled in the main thread only, and not on every platform.
-    with suppress(NotImplementedError, RuntimeError, ValueError):
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, once)
-    try:
-        yield
-    finally:
-        _remove_handlers(loop, before)
-
-
-def _remove_handlers(loop: asyncio.AbstractEventLoop, before: Mapping[int, Any]) -> None:
-    """Bring back the handlers from before; the loop itself leaves SIGTERM without one."""
-    for number, handler in before.items():
-        with suppress(NotImplementedError, RuntimeError, ValueError):
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+    return _on_first_signal(lambda: loop.call_soon_threadsafe(stop))
 
 
 @contextmanager
@@ -130,11 +111,17 @@ def signals_deferred() -> Iterator[Event]:
     The event is set by the first one; the caller decides afterwards what that does.
     """
     deferred = Event()
+    with _on_first_signal(deferred.set):
+        yield deferred
+
+
+@contextmanager
+def _on_first_signal(act: Callable[[], object]) -> Iterator[None]:
     before: dict[int, Any] = {}
 
-    def note(number: int, frame: FrameType | None) -> None:
-        deferred.set()
+    def first(number: int, frame: FrameType | None) -> None:
         restore()
+        act()
 
     def restore() -> None:
         for number, handler in before.items():
@@ -142,8 +129,8 @@ def signals_deferred() -> Iterator[Event]:
 
     with suppress(ValueError):  # Signals can be handled in the main thread only.
         for number in _SIGNALS:
-            before[number] = signal.signal(number, note)
+            before[number] = signal.signal(number, first)
     try:
-        yield deferred
+        yield
     finally:
         restore()

@@ -89,7 +89,7 @@ async def run_workers(
     each = replace(
         options, processes=1, closed_loop=closed_loop, progress_every_s=options.progress_every_s / 2
     )
-    with stop_signals(lambda: _stop(workers)):
+    with stop_signals(lambda: [link.stop() for link in links]):
         try:
             await asyncio.gather(*(worker.start(endpoint, each) for worker in workers))
             await asyncio.gather(*(worker.measure_clock() for worker in workers))
@@ -171,11 +171,6 @@ class _Worker:
         """Take the answers reported since the last call."""
         fresh, self._answers = self._answers, []
         return fresh
-
-
-def _stop(workers: Sequence[_Worker]) -> None:
-    for worker in workers:
-        worker.link.stop()
 
 
 def _sum(workers: Sequence[_Worker]) -> Progress:

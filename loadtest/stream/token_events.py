@@ -167,9 +167,8 @@ class TokenStream:
     @property
     def reasoning_tokens(self) -> int:
         """The output tokens that are reasoning: the server's count, else those of its channel."""
-        details = self.usage.get("completion_tokens_details")
-        count = details.get("reasoning_tokens") if isinstance(details, Mapping) else None
-        if type(count) is int and 0 < count <= self.output_tokens:
+        count = self.usage_count("reasoning_tokens", "completion_tokens_details") or 0
+        if 0 < count <= self.output_tokens:
             return count
         return sum(n for n, thought in zip(self.tokens, self.thoughts, strict=True) if thought)
 
@@ -186,22 +185,17 @@ class TokenStream:
     @property
     def cached_tokens(self) -> int:
         """The prompt tokens found in the server's prefix cache; 0 where it does not say."""
-        return self._cached_tokens or 0
+        return self.usage_count("cached_tokens", "prompt_tokens_details") or 0
 
     @property
     def cached_reported(self) -> bool:
         """Whether the server says what its prefix cache held of the prompt."""
-        return self._cached_tokens is not None
+        return self.usage_count("cached_tokens", "prompt_tokens_details") is not None
 
-    @property
-    def _cached_tokens(self) -> int | None:
-        details = self.usage.get("prompt_tokens_details")
-        count = details.get("cached_tokens") if isinstance(details, Mapping) else None
-        return count if type(count) is int else None
-
-    def usage_count(self, name: str) -> int | None:
-        """Return a count of the usage; None where it is missing or no whole number."""
-        count = self.usage.get(name)
+    def usage_count(self, name: str, part: str = "") -> int | None:
+        """Return a count of the usage, or of a part of it; None where it is no whole number."""
+        counts = self.usage.get(part) if part else self.usage
+        count = counts.get(name) if isinstance(counts, Mapping) else None
         return count if type(count) is int else None
 
 

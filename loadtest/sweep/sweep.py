@@ -61,15 +61,6 @@ class SweepSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictedKnee:
-    """The knee of the simulator, in requests/s, with its 5 % and 95 % quantiles if it has any."""
-
-    rate_per_s: float
-    low_per_s: float | None = None
-    high_per_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Sweep:
     """A sweep so far: ``ended`` says why no level follows, and is None before that.
 
@@ -81,7 +72,8 @@ class Sweep:
     levels: tuple[Level, ...] = ()
     ended: str | None = None
     early: bool = False
-    predicted: PredictedKnee | None = None
+    predicted: Knee | None = None
+    """The knee of the simulator; its ends are the 5 % and 95 % quantiles, if it has any."""
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -158,7 +150,7 @@ class Sweep:
             TypeAdapter(tuple[Level, ...]).validate_python(levels),
             record["ended"],
             record["early"],
-            predicted and PredictedKnee(**predicted),
+            predicted and Knee(**predicted),
             record["about"],
         )
 

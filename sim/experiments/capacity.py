@@ -180,18 +180,18 @@ def find_capacity(
         return one.shares["all"] >= target.attainment
 
     rungs = [*(share * ceiling_per_s for share in _LADDER), ceiling_per_s]
-    bracket = bisect_rate(holds, rungs, precision)
+    holds_per_s, fails_per_s = bisect_rate(holds, rungs, precision)
     by_rate = [tried[rate] for rate in sorted(tried)]
     pairs: list[tuple[float, float]] = []
-    if bracket.holds_per_s:
+    if holds_per_s:
         draws = Draws(Resampling(trace), seed, is_outside(at_once))
-        slope = slope_near({one.rate_per_s: one.excess for one in by_rate}, bracket.holds_per_s)
-        around = (scenario, target, bracket.holds_per_s, slope, ceiling_per_s)
+        slope = slope_near({one.rate_per_s: one.excess for one in by_rate}, holds_per_s)
+        around = (scenario, target, holds_per_s, slope, ceiling_per_s)
         pairs = replications.map(partial(_draw_capacity, draws, *around))
     saturation_per_s = containing(ceiling_per_s, [ceiling for _, ceiling in pairs])
-    rate_per_s = containing(bracket.holds_per_s, [capacity for capacity, _ in pairs])
+    rate_per_s = containing(holds_per_s, [capacity for capacity, _ in pairs])
     rate_per_s = replace(rate_per_s, high=min(rate_per_s.high, saturation_per_s.high))
-    missed = None if bracket.fails_per_s is None else tried[bracket.fails_per_s]
+    missed = None if fails_per_s is None else tried[fails_per_s]
     limiting = (missed or by_rate[-1]).limiting
     return Capacity(rate_per_s, saturation_per_s, missed, by_rate, len(pairs), limiting)
 

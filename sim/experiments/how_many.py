@@ -21,14 +21,12 @@ import numpy as np
 from servetwin.sim.experiments.capacity import Draws, Replications, SLOTarget
 from servetwin.sim.experiments.fleet import ScaledScenario, Simulate
 from servetwin.sim.experiments.predict import is_outside, run_once
-from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.search import TurningPoint, turning_point
 from servetwin.sim.records.metrics import LATENCIES
 from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.resampled import Resampling
 from servetwin.workloads.rows import counted as counted_words
-from servetwin.workloads.trace import Trace
 
 MOST = 1024
 """The largest count; of replicas at most one for each request."""
@@ -161,10 +159,7 @@ def how_many(
 def search(counted: ScaledScenario, question: CountQuestion, guess: int = 1) -> CountSearch:
     """Search on the trace as it is, with the fitted step times, from ``guess`` or the load on."""
 
-    def simulate(trace: Trace, scenario: Scenario) -> Run:
-        return run_once(trace, scenario, seed=question.seed)
-
-    tries = _Tries(counted, question, simulate)
+    tries = _Tries(counted, question, partial(run_once, seed=question.seed))
     first = tries.search(max(guess, ceil((tries.load or 0.0) / _FULL)))
     more = question.one_more and counted.more_holds
     if more and (count := first.count) and count < question.most:

@@ -18,21 +18,12 @@ _FLATTEST = 3.0
 """A line through two probes is at most this many times flatter than expected."""
 
 
-@dataclass(frozen=True, slots=True)
-class RateBracket:
-    """The condition holds at ``holds_per_s`` and fails at ``fails_per_s``.
-
-    ``holds_per_s`` is 0 if it holds nowhere, ``fails_per_s`` is None if it fails nowhere.
-    """
-
-    holds_per_s: float
-    fails_per_s: float | None
-
-
 def bisect_rate(
     holds: Callable[[float], bool], rungs: Sequence[float], precision: float
-) -> RateBracket:
-    """Return the lowest bracket: the condition holds at every rung below it.
+) -> tuple[float, float | None]:
+    """Return the rates of the lowest bracket: at the first the condition holds, as at every rung
+    below it, at the second it fails. The first is 0 if it holds nowhere, the second None if it
+    fails nowhere.
 
     ``rungs`` ascend; the last one is the ceiling. The rates of the bracket differ by a factor of at
     most 1 + ``precision``. Rates higher up at which the condition holds again are ignored.
@@ -41,7 +32,7 @@ def bisect_rate(
     while below and above is not None and above > below * (1 + precision):
         middle = sqrt(below * above)
         below, above = (middle, above) if holds(middle) else (below, middle)
-    return RateBracket(below, above)
+    return below, above
 
 
 def _climb(holds: Callable[[float], bool], rungs: Sequence[float]) -> tuple[float, float | None]:

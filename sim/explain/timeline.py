@@ -15,6 +15,7 @@ import pandas as pd
 
 from servetwin.sim.explain.spans import RequestSpans, StepRows
 from servetwin.sim.records.run import Run, RunError
+from servetwin.workloads.errors import os_errors
 from servetwin.workloads.files import Drafts
 
 Event = dict[str, Any]
@@ -42,13 +43,11 @@ def write_trace(path: Path, events: Iterator[Event]) -> int:
     """
     encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
     count = 0
-    try:
-        with Drafts() as drafts, drafts.of(path).open("w") as file:
-            for count, event in enumerate(events, start=1):
-                file.write(("[\n" if count == 1 else ",\n") + encode(event))
-            file.write("\n]\n" if count else "[]\n")
-    except OSError as error:
-        raise RunError(f"{path}: the trace cannot be written ({error.strerror})") from error
+    unwritten = os_errors(RunError, f"{path}: the trace cannot be written")
+    with unwritten, Drafts() as drafts, drafts.of(path).open("w") as file:
+        for count, event in enumerate(events, start=1):
+            file.write(("[\n" if count == 1 else ",\n") + encode(event))
+        file.write("\n]\n" if count else "[]\n")
     return count
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
 from itertools import count
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from servetwin.sim.records.run import JOURNAL
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError, os_errors
 from servetwin.workloads.readers.native import is_trace
 
 CLAIM = ".servetwin-run.json"
@@ -125,14 +125,11 @@ def claimed_new_run(stem: Path) -> Iterator[RunClaim]:
     """Claim a new folder: ``stem``, or ``stem-2`` and so on where it is taken."""
     for number in count(1):
         folder = stem if number == 1 else stem.with_name(f"{stem.name}-{number}")
-        try:
+        with _making(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir()
-        except OSError as error:
-            if isinstance(error, FileExistsError) and folder.parent.is_dir():
-                continue
-            raise unmade(folder, error) from error
-        break
+            with suppress(FileExistsError):
+                folder.mkdir()
+                break
     try:
         with claimed_run(folder) as claim:
             yield claim
@@ -156,7 +153,7 @@ def _require_replaceable(
 def _make(folder: Path, resume: bool) -> list[Path]:
     """Make the folder; return the folders that were made, the deepest first."""
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
-    try:
+    with _making(folder):
         folder.mkdir(parents=True, exist_ok=True)
         is_free = (folder / CLAIM).exists() or not any(folder.iterdir())
         if (
@@ -167,8 +164,6 @@ def _make(folder: Path, resume: bool) -> list[Path]:
             raise ClaimError(
                 f"--out {folder}: has files and is no run folder; name a new or an empty one"
             )
-    except OSError as error:
-        raise unmade(folder, error) from error
     return missing
 
 
@@ -198,12 +193,8 @@ def _files_left(claim_file: FileIO, folder: Path) -> tuple[frozenset[str], froze
 def _remove(folder: Path, files: frozenset[str]) -> None:
     """Remove files of the old run, and the folders below ``folder`` that are empty then."""
     for name in files:
-        try:
+        with os_errors(ClaimError, f"--out {folder}: {name}: cannot be removed"):
             (folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise ClaimError(
-                f"--out {folder}: {name}: cannot be removed ({error.strerror})"
-            ) from error
     inner = {path for name in files for path in Path(name).parents} - {Path()}
     deepest_first = sorted(inner, key=lambda path: len(path.parts), reverse=True)
     _remove_empty([folder / path for path in deepest_first])
@@ -228,10 +219,8 @@ def locked(path: Path, place: Path, *, shared: bool = False) -> Iterator[FileIO]
     """
     is_new = not path.exists()
     while True:
-        try:
+        with _making(place):
             opened = FileIO(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
-        except OSError as error:
-            raise unmade(place, error) from error
         with opened:
             try:
                 fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
@@ -262,9 +251,9 @@ def _note(opened: FileIO, process_id: int | None, **record: Any) -> None:
         opened.write(json.dumps({"time": moment, "pid": process_id, **record}, indent=1).encode())
 
 
-def unmade(place: Path, error: OSError) -> ClaimError:
-    """Return the error for a place that cannot be made."""
-    return ClaimError(f"--out {place}: cannot be made ({error.strerror})")
+def _making(place: Path) -> AbstractContextManager[None]:
+    """Raise ``ClaimError`` where a place cannot be made in the block."""
+    return os_errors(ClaimError, f"--out {place}: cannot be made")
 
 
 def _is_open_at(opened: FileIO, path: Path) -> bool:
@@ -288,10 +277,8 @@ def claimed_file(path: Path) -> Iterator[Path]:
 
     Raises ``ClaimError`` where another process does, or no file can be written there.
     """
-    try:
+    with _making(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unmade(path, error) from error
     if path.is_dir():
         raise ClaimError(f"--out {path}: a folder; name a file")
     claim = path.with_name(f".{path.name}.claim")

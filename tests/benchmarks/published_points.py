@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from servetwin.app.scenario.deployments import ServerChoice
+from servetwin.app.scenario.deployments import as_served
 from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.links import find_link
 from servetwin.sim.catalogue.model import ModelShape
@@ -129,7 +129,7 @@ class Point:
         if self._has_small_kv(server):
             server = replace(server, formats={**server.formats, "kv": "fp8"})
         setup = Setup.of(Deployment(self.shape(), find_hardware(self.gpu)))
-        setup = ServerChoice(server).over(setup).with_policies(prefix_cache=False)
+        setup = as_served(setup, server, None).with_policies(prefix_cache=False)
         link = find_link(LINKS[self.gpu]) if self.gpu in LINKS else None
         parallel = replace(setup.deployment.parallel, link=link)
         return setup.with_deployment(efficiency=efficiency, parallel=parallel).scenario()

@@ -4,9 +4,10 @@ from dataclasses import replace
 from math import exp
 
 from servetwin.loadtest.sweep.attainment import Attainment
+from servetwin.loadtest.sweep.knee import Knee
 from servetwin.loadtest.sweep.level import COMPLETED, FIGURES, SHARE, TOKENS, Level, LevelPlan
 from servetwin.loadtest.sweep.run_sweep import SweepBudget, run_sweep
-from servetwin.loadtest.sweep.sweep import PredictedKnee, Sweep, SweepOf, SweepSettings
+from servetwin.loadtest.sweep.sweep import Sweep, SweepOf, SweepSettings
 from servetwin.sim.records.metrics import SLO
 
 SATURATION_PER_S = 10.0
@@ -31,7 +32,7 @@ def level_of(
 
 def swept(of: SweepOf = "slo", load_tests: float = 24, **more: float) -> Sweep:
     """A whole sweep of the formula."""
-    begun = Sweep(settings(of, **more), predicted=PredictedKnee(5.2, 5.0, 5.4), about=ABOUT)
+    begun = Sweep(settings(of, **more), predicted=Knee(5.2, 5.0, 5.4), about=ABOUT)
     budget = SweepBudget(load_tests=load_tests)
     return run_sweep(begun, budget, level_of, lambda _: None)
 

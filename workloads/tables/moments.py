@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import isinf
@@ -240,22 +241,13 @@ def _zone_s(zone: str | None) -> int:
 
 
 def _scaled_ns(name: str, plain: str, unit: str) -> int:
-    """Return a number of a unit in nanoseconds, exactly where it is written in digits."""
+    """Return a number of a unit in whole nanoseconds, exactly as it is written."""
     if plain[0] == "-":
         raise RowError(name, "negative", plain)
-    whole, _, fraction = plain.lstrip("+").partition(".")
-    places = 9 - 3 * list(UNITS_S).index(unit)
-    if not (whole + fraction).isdigit():  # in scientific notation
-        value = float(plain)
-        return round(_within(name, value * UNITS_S[unit], plain) * 1e9)
-    _within(name, float(whole or 0) * UNITS_S[unit], plain)
-    return int(f"{whole}{fraction[:places].ljust(places, '0')}")
-
-
-def _within(name: str, value_s: float, cell: str) -> float:
-    if not value_s <= _MOST_S:
-        raise RowError(name, f"beyond {_MOST_S:,} s", cell)
-    return value_s
+    value_s = Decimal(plain).scaleb(-3 * list(UNITS_S).index(unit))
+    if value_s > _MOST_S:
+        raise RowError(name, f"beyond {_MOST_S:,} s", plain)
+    return int(value_s.scaleb(9))
 
 
 _FEWEST_OF_A_COUNTER = 3

@@ -15,7 +15,7 @@ from servetwin.workloads.tables.mapping import (
     missing_of,
     quantity_of,
 )
-from servetwin.workloads.tables.recognition import Recognition, recognise
+from servetwin.workloads.tables.recognition import Recognition
 from servetwin.workloads.tables.table import Cells, RowParser, Table, TableRow
 
 _SHOWN_REASONS = 5
@@ -47,7 +47,7 @@ def read_table(rows: Rows, given: Columns | None = None, keep_cells: bool = Fals
     if not table.sample:
         table.parsed(_bad)
         return TableReading((), given or {}, (), ())
-    recognition = recognise(table)
+    recognition = Recognition(table)
     columns = settled(rows, table, recognition, given or {})
     parser = RowParser(columns, table.comma)
     parsed = table.parsed(

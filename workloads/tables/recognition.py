@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 
 from servetwin.workloads.tables import mapping
@@ -26,19 +25,42 @@ _WHOLE_SECONDS = 100_000
 """Whole numbers up to here are rather seconds than milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
 class Recognition:
-    """The certain columns of a table.
+    """The certain ``columns`` of a table.
 
-    ``questions`` are on the others, ``asides`` on columns that are not needed;
-    ``proposed`` is the mapping with the likeliest answers.
+    ``questions`` are on the others, ``asides`` on columns that are not needed.
     """
 
-    names: Sequence[str]
-    columns: dict[str, str]
-    questions: tuple[str, ...]
-    asides: tuple[str, ...]
-    proposed: dict[str, str]
+    def __init__(self, table: Table) -> None:
+        self.names = table.names
+        self.columns: dict[str, str] = {}
+        self.questions: list[str] = []
+        self.asides: list[str] = []
+        self._guesses: dict[str, str] = {}
+        self._contents = {n: Content.of(table.column(n), table.comma) for n in table.names if n}
+        self._candidates: dict[str, list[str]] = {}
+        for name, content in self._contents.items():
+            for quantity in meanings(name):
+                if _fits(quantity, name, content):
+                    self._candidates.setdefault(quantity, []).append(name)
+                    break
+        self._arrival()
+        self._lengths("prompt_tokens", "prompt")
+        self._lengths("output_tokens", "answer")
+        self._states(table)
+        self._durations()
+        self._stamps()
+        labels = ("request_id", "session_id", "parent_ids", "model", "tenant")
+        for quantity in ("error", *labels, "cached_tokens"):
+            self._only(quantity)
+        self._prefix()
+
+    @property
+    def proposed(self) -> dict[str, str]:
+        """The mapping with the likeliest answers."""
+        proposed = {**self.columns, **self._guesses}
+        order = {names[0]: at for at, names in enumerate(mapping.NEEDED)}
+        return dict(sorted(proposed.items(), key=lambda item: _place(item[0], order)))
 
     @property
     def is_certain(self) -> bool:
@@ -62,76 +84,34 @@ class Recognition:
             f"{', if that is what they hold' if would_do else ''}"
         )
 
-
-def recognise(table: Table) -> Recognition:
-    """Return what the columns of a table hold."""
-    return _Recogniser(table).found()
-
-
-@dataclass
-class _Recogniser:
-    table: Table
-    columns: dict[str, str] = field(default_factory=dict)
-    questions: list[str] = field(default_factory=list)
-    asides: list[str] = field(default_factory=list)
-    guesses: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        table = self.table
-        self.contents = {n: Content.of(table.column(n), table.comma) for n in table.names if n}
-        self.candidates: dict[str, list[str]] = {}
-        for name, content in self.contents.items():
-            for quantity in meanings(name):
-                if _fits(quantity, name, content):
-                    self.candidates.setdefault(quantity, []).append(name)
-                    break
-
-    def found(self) -> Recognition:
-        self._arrival()
-        self._lengths("prompt_tokens", "prompt")
-        self._lengths("output_tokens", "answer")
-        self._states()
-        self._durations()
-        self._stamps()
-        labels = ("request_id", "session_id", "parent_ids", "model", "tenant")
-        for quantity in ("error", *labels, "cached_tokens"):
-            self._only(quantity)
-        self._prefix()
-        proposed = {**self.columns, **self.guesses}
-        order = {names[0]: at for at, names in enumerate(mapping.NEEDED)}
-        proposed = dict(sorted(proposed.items(), key=lambda item: _place(item[0], order)))
-        return Recognition(
-            self.table.names, self.columns, tuple(self.questions), tuple(self.asides), proposed
-        )
-
     def _arrival(self) -> None:
         name, question = self._arrival_column()
         if name is not None:
             form, doubt = self._form_of_stamps(name)
             question = question or doubt
-            known = self.guesses if question else self.columns
+            known = self._guesses if question else self.columns
             known[f"arrival_{form}" if form else "arrival"] = name
         if question:
             self.questions.append(question)
 
     def _arrival_column(self) -> tuple[str | None, str]:
         """Return the likeliest column, and what is in doubt of it."""
-        named = self.candidates.get("arrival", [])
+        named = self._candidates.get("arrival", [])
         named = [name for name in named if says_arrival(name)] or named
-        sure = [n for n in named if not (is_plain_time(n) and self.contents[n].are_numbers)]
+        sure = [n for n in named if not (is_plain_time(n) and self._contents[n].are_numbers)]
         if sure:
             doubt = f"when did a request arrive: {_either(sure)}?" if len(sure) > 1 else ""
             return sure[0], doubt
         if named:
             return named[0], f"{_either(named)}: an arrival or a duration, in s or ms?"
-        left = {name: c for name, c in self.contents.items() if not meanings(name)}
+        left = {name: c for name, c in self._contents.items() if not meanings(name)}
         stamps = [name for name, content in left.items() if content.are_stamps]
         numbers = [name for name, content in left.items() if content.are_numbers]
         return next(iter([*stamps, *numbers]), None), "no column is clearly the arrival"
 
     def _form_of_stamps(self, name: str) -> tuple[str, str]:
         """Return the likeliest unit or order of dates, and what is in doubt of it."""
-        content, unit = self.contents[name], unit_in(name)
+        content, unit = self._contents[name], unit_in(name)
         if content.is_iso:
             return "", ""
         if content.is_dated:
@@ -146,12 +126,12 @@ class _Recogniser:
         )
 
     def _lengths(self, tokens: str, text: str) -> None:
-        counted, texts = self.candidates.get(tokens, []), self.candidates.get(text, [])
+        counted, texts = self._candidates.get(tokens, []), self._candidates.get(text, [])
         what = mapping.WORDS[tokens].rpartition(" ")[2]
         if len(counted) > 1 or (not counted and len(texts) > 1):
             several = counted or texts
             self.questions.append(f"which is the {what}: {_either(several)}?")
-            self.guesses[tokens if counted else text] = several[0]
+            self._guesses[tokens if counted else text] = several[0]
             return
         if counted:
             self.columns[tokens] = counted[0]
@@ -159,54 +139,42 @@ class _Recogniser:
             self.columns[text] = texts[0]
         if not counted and not texts:
             self.questions.append(f"no column is clearly the {what}")
-            taken = {*self.columns.values(), *self.guesses.values()}
-            left = [n for n, c in self.contents.items() if c.are_counts and n not in taken]
+            taken = {*self.columns.values(), *self._guesses.values()}
+            left = [n for n, c in self._contents.items() if c.are_counts and n not in taken]
             unknown = [n for n in left if not meanings(n)]
             if unknown:
-                self.guesses[tokens] = unknown[0]
+                self._guesses[tokens] = unknown[0]
 
-    def _states(self) -> None:
-        named = self.candidates.get("status", [])
+    def _states(self, table: Table) -> None:
+        named = self._candidates.get("status", [])
         sure = [n for n in named if n.lower() not in _UNSURE_STATES]
-        clear = [n for n in named if not self.contents[n].unclear_states]
+        clear = [n for n in named if not self._contents[n].unclear_states]
         chosen = [n for n in sure if n in clear] or clear
-        doubted = [n for n in sure if chosen and self._fails_beside(n, chosen[0])]
+        doubted = [n for n in sure if chosen and _fails_beside(table, n, chosen[0])]
         if doubted:
             self.questions.append(f"which says what failed: {_either([*doubted, chosen[0]])}?")
-            self.guesses["status"] = doubted[0]
+            self._guesses["status"] = doubted[0]
         elif chosen:
             self.columns["status"] = chosen[0]
         elif sure:
-            states = ", ".join(map(repr, self.contents[sure[0]].unclear_states[:_SHOWN_STATES]))
+            states = ", ".join(map(repr, self._contents[sure[0]].unclear_states[:_SHOWN_STATES]))
             self.questions.append(f"{_shown(sure[0])}: is {states} a failure?")
         else:
             self._codes()
 
-    def _fails_beside(self, name: str, chosen: str) -> bool:
-        """Return whether a row may have failed by one column that was answered by the chosen one.
-
-        What ends an answer has many words.
-        """
-        worked = {True, None} if "reason" in name.lower() else {True}
-        pairs = zip(self.table.column(chosen), self.table.column(name), strict=True)
-        return any(
-            status_of(ours) and not is_missing(theirs) and status_of(theirs) not in worked
-            for ours, theirs in pairs
-        )
-
     def _codes(self) -> None:
         """Ask whether codes in a column without a telling name are states of HTTP."""
-        for name, content in self.contents.items():
+        for name, content in self._contents.items():
             failures = [cell for cell in content.cells if status_of(cell) is False]
             if content.are_codes and failures and not meanings(name):
                 self.questions.append(f"{_shown(name)}: are {failures[0]} and 200 states of HTTP?")
-                self.guesses["status"] = name
+                self._guesses["status"] = name
                 return
 
     def _durations(self) -> None:
         for quantity in mapping.DURATIONS:
-            named = self.candidates.get(quantity, [])
-            named = [n for n in named if n not in (*self.columns.values(), *self.guesses.values())]
+            named = self._candidates.get(quantity, [])
+            named = [n for n in named if n not in (*self.columns.values(), *self._guesses.values())]
             units = [unit_in(name) for name in named]
             if len(named) == 1 and units[0]:
                 self.columns[f"{quantity}_{units[0]}"] = named[0]
@@ -221,7 +189,7 @@ class _Recogniser:
             return
         first, last = (
             (
-                self.contents[self.columns[keys[q]]].numbers,
+                self._contents[self.columns[keys[q]]].numbers,
                 mapping.UNITS_S[mapping.form_of(keys[q])],
             )
             for q in ("ttft", "e2e")
@@ -237,17 +205,17 @@ class _Recogniser:
         arrival = self.columns[key]
         form = key.removeprefix("arrival")
         for quantity, duration in (("first_token", "ttft"), ("last_token", "e2e")):
-            named = [n for n in self.candidates.get(quantity, []) if n != arrival]
+            named = [n for n in self._candidates.get(quantity, []) if n != arrival]
             measured = any(k.startswith(f"{duration}_") for k in self.columns)
             if len(named) == 1 and not measured:
-                content, arrivals = self.contents[named[0]], self.contents[arrival]
+                content, arrivals = self._contents[named[0]], self._contents[arrival]
                 if (content.is_iso, content.is_dated, content.epoch) == (
                     arrivals.is_iso, arrivals.is_dated, arrivals.epoch,
                 ) and content.are_stamps:  # fmt: skip
                     self.columns[f"{quantity}{form}"] = named[0]
 
     def _only(self, quantity: str) -> None:
-        named = self.candidates.get(quantity, [])
+        named = self._candidates.get(quantity, [])
         if len(named) == 1 and named[0] not in self.columns.values():
             self.columns[quantity] = named[0]
 
@@ -259,6 +227,19 @@ class _Recogniser:
             self.asides.append(f"{_shown(name)}: how many tokens are shared, prefix_tokens=COLUMN?")
         elif "prefix_tokens" in self.columns and "prefix_id" not in self.columns:
             del self.columns["prefix_tokens"]
+
+
+def _fails_beside(table: Table, name: str, chosen: str) -> bool:
+    """Return whether a row may have failed by one column that was answered by the chosen one.
+
+    What ends an answer has many words.
+    """
+    worked = {True, None} if "reason" in name.lower() else {True}
+    pairs = zip(table.column(chosen), table.column(name), strict=True)
+    return any(
+        status_of(ours) and not is_missing(theirs) and status_of(theirs) not in worked
+        for ours, theirs in pairs
+    )
 
 
 def _fits(quantity: str, name: str, content: Content) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from servetwin.app.reports.report_folders import is_run
 from servetwin.sim.records.run import RunError
+from servetwin.workloads.errors import os_errors
 
 MOST_ZIP_BYTES = 200_000_000
 _DEEPEST = 3
@@ -46,10 +47,8 @@ def delete(root: Path, name: str) -> None:
 
     Raises ``RunError`` where it cannot be deleted.
     """
-    try:
+    with os_errors(RunError, f"{name}: cannot be deleted"):
         shutil.rmtree(_direct_child(root, name))
-    except OSError as error:
-        raise RunError(f"{name}: cannot be deleted ({error.strerror})") from error
 
 
 def zip_problem(root: Path, name: str) -> str | None:

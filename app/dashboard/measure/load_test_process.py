@@ -19,6 +19,7 @@ from servetwin.app.dashboard.kept_runs.folder import new_child
 from servetwin.app.dashboard.kept_runs.saved_scenario import save_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.sim.records.run import RunError
+from servetwin.workloads.errors import os_errors
 from servetwin.workloads.program.child_process import python_command, python_environment
 from servetwin.workloads.readers.native import write_trace
 
@@ -113,13 +114,11 @@ def start(
     Raises ``RunError`` where the folder cannot be written.
     """
     folder = new_child(root, time.strftime("loadtest-%Y%m%d-%H%M%S"))
-    try:
+    with os_errors(RunError, f"{folder}: cannot be written"):
         folder.mkdir(parents=True)
         write_trace(outcome.trace, folder / "trace.jsonl")
         save_run(folder, PREDICTED, outcome)
         return LoadTestProcess(folder, _launch(folder, endpoint, options))
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be written ({error.strerror})") from error
 
 
 def _launch(folder: Path, endpoint: Endpoint, options: Sequence[str]) -> "subprocess.Popen[bytes]":

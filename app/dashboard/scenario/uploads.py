@@ -26,7 +26,7 @@ from servetwin.workloads.reading import TABLE, find_reader, read_trace, sample_t
 from servetwin.workloads.rows import BadRows, ReadingLimits, RowError, Rows
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.tables.moments import Content
-from servetwin.workloads.tables.recognition import Recognition, recognise
+from servetwin.workloads.tables.recognition import Recognition
 from servetwin.workloads.tables.table import Cells, RowParser, Table, TableRow
 from servetwin.workloads.trace import Trace
 
@@ -95,7 +95,7 @@ def own_table(name: str, path: Path, content: bytes) -> OwnTable | None:
         table = Table(rows)
         if not table.sample:
             return None  # reading it says what is wrong
-        return OwnTable(name, content, recognise(table), table.sample, table.comma)
+        return OwnTable(name, content, Recognition(table), table.sample, table.comma)
 
 
 MOST_MB = 50

@@ -6,6 +6,7 @@ At the end the rows are put into the order of the grid, once.
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from hashlib import blake2b
 from io import BytesIO
@@ -19,7 +20,7 @@ from servetwin.app.scenario.options.policy import ScenarioOptions
 from servetwin.sim.experiments.sweep import COUNTS, FIGURE_MEANINGS, PROBLEM, Row
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import machine_facts
-from servetwin.workloads.errors import ServetwinError
+from servetwin.workloads.errors import ServetwinError, os_errors
 from servetwin.workloads.files import Drafts
 from servetwin.workloads.trace import Trace
 
@@ -39,7 +40,9 @@ class SweepFile:
 
     ``wanted`` points, by key and rate, give the order; others that are in the file come after them.
     ``identity`` (of ``identity``) tells this sweep's rows from those of another one, which
-    ``overwrite`` replaces. Raises ``SweepError`` where ``path`` holds anything else.
+    ``overwrite`` replaces. A process that is killed may leave a last line without its end: it is
+    not read, and the next row takes its place. Raises ``SweepError`` where ``path`` holds anything
+    else.
     """
 
     def __init__(
@@ -55,12 +58,11 @@ class SweepFile:
         self._path = path
         self._keys = list(keys)
         self._columns = [*self._keys, RATE, *FIGURE_MEANINGS, PROBLEM, SWEEP]
+        self._written_columns, self._whole_bytes = self._columns, 0
         self._identity = identity
         self._order = {self._place(point): number for number, point in enumerate(wanted)}
-        self._appended = AppendedCsv(path) if path else None
-        self._rows: dict[tuple[str, ...], Row] = {}
-        if path is not None:
-            self._rows = {self._place(row): row for row in self._kept(path, overwrite)}
+        kept = self._kept(path, overwrite) if path else []
+        self._rows = {self._place(row): row for row in kept}
 
     def __enter__(self) -> Self:
         return self
@@ -80,11 +82,9 @@ class SweepFile:
         """Add a finished point; it is in the file when this returns."""
         blank = dict.fromkeys([*FIGURE_MEANINGS, PROBLEM])
         row = {**point, **blank, **figures, SWEEP: self._identity}
-        if self._appended is not None and self._path is not None:
-            try:
-                self._appended.append(self._frame([row]))
-            except OSError as error:
-                raise _unwritten(self._path, error) from error
+        if self._path is not None:
+            with _written(self._path):
+                self._append(self._path, row)
         self._rows[self._place(point)] = row
 
     def frame(self) -> pd.DataFrame:
@@ -106,28 +106,42 @@ class SweepFile:
 
     def _write(self, path: Path) -> None:
         """Write all rows in their order, in the place of what is there."""
-        try:
-            with Drafts() as drafts:
-                self.frame().to_csv(drafts.of(path), index=False)
-        except OSError as error:
-            raise _unwritten(path, error) from error
+        with _written(path), Drafts() as drafts:
+            self.frame().to_csv(drafts.of(path), index=False)
+
+    def _append(self, path: Path, row: Row) -> None:
+        """Append a row in one write, in the order of the columns that are there.
+
+        It has left this process when this returns: a kill does not lose it.
+        """
+        frame = self._frame([row])[self._written_columns]
+        text = frame.to_csv(header=not self._whole_bytes, index=False).encode()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file:
+            file.truncate(self._whole_bytes)
+            file.seek(self._whole_bytes)
+            file.write(text)
+        self._whole_bytes += len(text)
 
     def _kept(self, path: Path, overwrite: bool) -> Sequence[Row]:
         """Return the rows of this sweep that are there; none where they are to be replaced."""
-        assert self._appended is not None
         try:
-            frame = _with_numbers(self._appended.read())
+            content = path.read_bytes() if path.exists() else b""
+            if not content:
+                return []
+            whole = content[: content.rfind(b"\n") + 1]
+            if not whole:
+                raise ValueError("no line of it has an end")
+            frame = _with_numbers(pd.read_csv(BytesIO(whole), dtype=str, keep_default_na=False))
         except (OSError, ValueError) as error:
             raise SweepError(f"{path}: not a readable frame ({error})") from error
-        if frame is None:
-            return []
         if overwrite:
             if SWEEP not in frame:
                 raise SweepError(f"{path}: is not of any sweep; name another --out")
-            self._appended = AppendedCsv(path)  # whose first row takes the place of what is there
             return []
         if problem := self._foreign(frame):
             raise SweepError(f"{path}: is not of this sweep ({problem}); {_NAME_ANOTHER}")
+        self._written_columns, self._whole_bytes = list(frame.columns), len(whole)
         rows: list[Any] = frame.to_dict("records")
         return rows
 
@@ -142,10 +156,8 @@ class SweepFile:
         return "another trace, server, SLO, seed or version"
 
 
-def _with_numbers(texts: pd.DataFrame | None) -> pd.DataFrame | None:
+def _with_numbers(texts: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with numbers, to the last bit, in the place of their texts."""
-    if texts is None:
-        return None
     names = texts.columns.intersection([RATE, *FIGURE_MEANINGS])
     numbers = {name: [float(text or "nan") for text in texts[name]] for name in names}
     return texts.assign(**numbers)
@@ -155,8 +167,8 @@ def _listed(keys: Sequence[str]) -> str:
     return ", ".join(keys) or "nothing"
 
 
-def _unwritten(path: Path, error: OSError) -> SweepError:
-    return SweepError(f"{path}: cannot be written ({error.strerror})")
+def _written(path: Path) -> AbstractContextManager[None]:
+    return os_errors(SweepError, f"{path}: cannot be written")
 
 
 def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
@@ -182,47 +194,3 @@ def _content(text: str) -> str:
     """Return a digest of the file that a profile or a policy names; nothing where it names none."""
     path = Path(text.partition(":")[0])
     return blake2b(path.read_bytes()).hexdigest() if path.is_file() else ""
-
-
-class AppendedCsv:
-    """Rows at ``path``, each appended in one write.
-
-    A process that is killed may leave a last line without its end: it is not read, and the next row
-    takes its place.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._whole_bytes = 0
-        self._columns: list[str] = []
-
-    def read(self) -> pd.DataFrame | None:
-        """Return the whole rows, as texts; None where there is nothing.
-
-        Raises ``OSError`` or ``ValueError`` where the file cannot be read.
-        """
-        content = self._path.read_bytes() if self._path.exists() else b""
-        if not content:
-            return None
-        self._whole_bytes = content.rfind(b"\n") + 1
-        if not self._whole_bytes:
-            raise ValueError("no line of it has an end")
-        whole = BytesIO(content[: self._whole_bytes])
-        frame = pd.read_csv(whole, dtype=str, keep_default_na=False)
-        self._columns = list(frame.columns)
-        return frame
-
-    def append(self, rows: pd.DataFrame) -> None:
-        """Append rows, in the order of the columns that are there; raises ``OSError``.
-
-        They have left this process when this returns: a kill does not lose them.
-        """
-        begins = not self._whole_bytes
-        self._columns = self._columns or list(rows.columns)
-        text = rows[self._columns].to_csv(header=begins, index=False).encode()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file:
-            file.truncate(self._whole_bytes)
-            file.seek(self._whole_bytes)
-            file.write(text)
-        self._whole_bytes += len(text)

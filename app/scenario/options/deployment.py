@@ -1,6 +1,7 @@
 """A deployment: a model on devices as a server runs it, and by what evidence it is simulated."""
 
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from typer import Option
@@ -64,17 +65,20 @@ class Deployment(TableOptions):
 
         Raises ``PolicyError`` for options that do not go together.
         """
-        from servetwin.app.scenario.deployments import ServerChoice, require_expressed
+        from servetwin.app.scenario.deployments import as_served, require_expressed
         from servetwin.app.scenario.servers import Servers, ToggledServer
+        from servetwin.sim.catalogue.layout import Layout
         from servetwin.sim.catalogue.links import find_link
+        from servetwin.sim.catalogue.servers import read_server
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.server_model import load_server
         from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self.require_named()
         self.check()
-        choice = ServerChoice.of(self.server, self.layout)
-        name = self.model or (choice.settings.model if choice.settings else None)
+        server = read_server(self.server) if self.server else None
+        layout = Layout.parse(self.layout) if self.layout else None
+        name = self.model or (server.model if server else None)
         if self.profile:
             first, *more = [load_server(profile) for profile in self.profile]
             return Servers(Scenario(first.policy_config(), first, ClusterConfig(), tuple(more)))
@@ -84,23 +88,19 @@ class Deployment(TableOptions):
 
         link = find_link(self.link) if self.link else link
         if self.gpu is None:
-            return Servers(layer_server(self, name, link, choice.layout))
+            return Servers(layer_server(self, name, link, layout))
         efficiency = parse_efficiency(self.efficiency or "")
         setup = with_link(build_setup(name, self.gpu, efficiency=efficiency), link)
-        setup, toggles = choice.over(setup), self.toggles()
+        setup, toggles = as_served(setup, server, layout), self.toggles()
         options = {"link": self.link, "efficiency": self.efficiency}
-
-        def require(kind: str) -> None:
-            require_expressed(setup, toggles, kind, options)
-
-        tables = best_tables(self, setup, choice.settings, require)
+        require = partial(require_expressed, setup, toggles, options)
+        tables = best_tables(self, setup, server, require)
 
         def finish(setup: "Setup") -> "Scenario":
-            if not tables.given:
-                return setup.scenario()
-            return table_server(tables, setup, link, choice.settings)
+            return table_server(tables, setup, link, server) if tables.given else setup.scenario()
 
-        return Servers(ToggledServer(setup, toggles, finish, choice.notes()))
+        notes = tuple(server.notes) if server else ()
+        return Servers(ToggledServer(setup, toggles, finish, notes))
 
     def toggles(self) -> "Toggles":
         """Return the techniques on and off."""

@@ -9,7 +9,8 @@ from servetwin.app.reports.level_sweep import (
     sweep_verdict,
 )
 from servetwin.loadtest.sweep.attainment import Attainment
-from servetwin.loadtest.sweep.sweep import MISSED_ALONE, NONE_FINISHED, PredictedKnee
+from servetwin.loadtest.sweep.knee import Knee
+from servetwin.loadtest.sweep.sweep import MISSED_ALONE, NONE_FINISHED
 from tests.support.swept_levels import swept, with_late_level
 
 
@@ -79,7 +80,7 @@ def test_the_knee_stands_beside_the_predicted_one() -> None:
     assert ", 95 %: 5 to 5.4" in found[1]
     assert found[1].endswith("of the measured one, inside its interval")
     assert len(found) == 2
-    far = replace(swept(wanted=0.975), predicted=PredictedKnee(50.0))
+    far = replace(swept(wanted=0.975), predicted=Knee(50.0, None, None))
     assert list(knee_sentences(far))[1].endswith("outside its interval")
 
 

@@ -39,8 +39,9 @@ def test_the_least_value_of_a_count_is_the_one_that_is_checked() -> None:
 
 
 def test_help_names_the_registered_choices() -> None:
-    help_text = setting_docs()["policies.batching"].help
+    help_text = filled_help("{policies.batching}")
     assert all(name in help_text for name in SCHEDULERS)
+    assert help_text.startswith(setting_docs()["policies.batching"].sentence.rstrip("."))
     assert filled_help("{policies.batching} More.") == f"{help_text} More."
     assert setting_docs()["policies.reservation"].choices == ("max", "pow2", "exact")
 

@@ -24,7 +24,7 @@ from servetwin.sim.experiments.capacity import (
 )
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
-from servetwin.sim.experiments.search import RateBracket, bisect_rate
+from servetwin.sim.experiments.search import bisect_rate
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.profile import Profile, load_profile
 from servetwin.workloads.errors import TraceError
@@ -65,17 +65,18 @@ def test_a_threshold_is_found_within_the_precision(
 ) -> None:
     found = bisect_rate(lambda rate: rate <= threshold, rungs, precision)
     if rungs[-1] <= threshold:
-        assert found == RateBracket(rungs[-1], None)
+        assert found == (rungs[-1], None)
     else:
-        assert found.fails_per_s is not None
-        assert found.holds_per_s <= threshold < found.fails_per_s
-        assert found.fails_per_s <= found.holds_per_s * (1 + precision)
+        holds_per_s, fails_per_s = found
+        assert fails_per_s is not None
+        assert holds_per_s <= threshold < fails_per_s
+        assert fails_per_s <= holds_per_s * (1 + precision)
 
 
 def test_what_holds_nowhere_is_zero_and_what_holds_again_does_not_count() -> None:
-    assert bisect_rate(lambda _: False, [1.0, 2.0], 0.01).holds_per_s == 0
-    islands = bisect_rate(lambda rate: rate < 1.5 or rate > 3, [1, 2, 4], 0.01)
-    assert islands.holds_per_s == pytest.approx(1.5, rel=0.01)
+    assert bisect_rate(lambda _: False, [1.0, 2.0], 0.01)[0] == 0
+    holds_per_s, _ = bisect_rate(lambda rate: rate < 1.5 or rate > 3, [1, 2, 4], 0.01)
+    assert holds_per_s == pytest.approx(1.5, rel=0.01)
 
 
 def md1_wait_probability(rate_per_s: float, wait_s: float) -> float:
