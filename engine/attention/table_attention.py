@@ -4,10 +4,10 @@ All that a step of decodes reads is one matrix of integers, a row for each. One 
 the device, and a captured graph finds it there: its columns are views.
 
 ``NO_WINDOW``: more positions than any context has. ``DecodeKernel``: attention of one row per
-sequence: (queries [rows, kv heads, group, width], ``StoredHeads``, ``BlockTables``, ``Visibility``)
-to [rows, kv heads, group, value width]. ``COLUMNS``: in a row: token id, position, slot to write,
-tokens of context; starts of spans follow. ``_Place``: where a sequence is: the start of its region,
-and its blocks.
+sequence: (queries [rows, kv heads, group, width], ``StoredHeads``, ``BlockTables``, last positions
+that are seen) to [rows, kv heads, group, value width]. ``COLUMNS``: in a row: token id, position,
+slot to write, tokens of context; starts of spans follow. ``_Place``: where a sequence is: the start
+of its region, and its blocks.
 """
 
 from collections.abc import Callable
@@ -54,15 +54,6 @@ class BlockTables:
     span_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Visibility:
-    """The positions that a decode sees: the first ``sinks`` and the last ``window``."""
-
-    window: int = NO_WINDOW
-    sinks: int = 0
-
-
-SEES_ALL = Visibility()
 DecodeKernel = Callable[..., Tensor]
 COLUMNS = 4
 
@@ -182,10 +173,8 @@ class TableAttention(AttentionBackend):
         return self.plan_rows(rows.slots, partial(self._over, rows.tables))
 
     def _over(self, tables: BlockTables, window: int | None) -> DecodeStep:
-        visible = Visibility(window) if window else SEES_ALL
-
         def attend(layer: int, queries: Tensor) -> Tensor:
             stored = StoredHeads(*self.store.layers[layer], *self.store.scales(layer))
-            return self._kernel(queries, stored, tables, visible)
+            return self._kernel(queries, stored, tables, window or NO_WINDOW)
 
         return attend

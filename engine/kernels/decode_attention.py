@@ -5,12 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from servetwin.engine.attention.table_attention import (
-    SEES_ALL,
-    BlockTables,
-    StoredHeads,
-    Visibility,
-)
+from servetwin.engine.attention.table_attention import NO_WINDOW, BlockTables, StoredHeads
 from servetwin.engine.kernels.programs.decode import attend_share, merge_shares
 
 _TILE_ELEMENTS = 64 * 128
@@ -30,14 +25,13 @@ def attend_decodes(
     queries: Tensor,
     stored: StoredHeads,
     tables: BlockTables,
-    visible: Visibility = SEES_ALL,
+    window: int = NO_WINDOW,
     *,
-    scale: float | None = None,
     shares: int | None = None,
 ) -> Tensor:
     """Return [rows, kv heads, group, value width] for ``queries`` [rows, kv heads, group, width].
 
-    ``scale`` multiplies the scores: one over the root of the width by default.
+    A row sees the last ``window`` positions of its context.
     """
     rows, heads, group, width = queries.shape
     value_width = stored.values.shape[2]
@@ -53,8 +47,7 @@ def attend_decodes(
         stored.keys.stride(0), stored.values.stride(0),
         stored.keys.stride(1), stored.values.stride(1),
         stored.key_scales.stride(0) if stored.key_scales is not None else 0,
-        tables.span_tokens, visible.window, visible.sinks,
-        (width**-0.5 if scale is None else scale) * math.log2(math.e),
+        tables.span_tokens, window, width**-0.5 * math.log2(math.e),
         SCALED=stored.key_scales is not None, **tiles(group, width, value_width),
     )  # fmt: skip
     merge_shares[rows, heads * group](

@@ -8,21 +8,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from servetwin.engine.attention.table_attention import (
-    SEES_ALL,
+    NO_WINDOW,
     BlockTables,
     StoredHeads,
-    Visibility,
 )
 
 
 def attend_by_table(
-    queries: Tensor, stored: StoredHeads, tables: BlockTables, visible: Visibility = SEES_ALL
+    queries: Tensor, stored: StoredHeads, tables: BlockTables, window: int = NO_WINDOW
 ) -> Tensor:
     """Gather whole tables in float32 and call torch; a row without a context gives zeros."""
     position = torch.arange(tables.starts.shape[1] * tables.span_tokens, device=queries.device)
     contexts = tables.contexts[:, None]
     seen = position < contexts
-    seen &= (position < visible.sinks) | (position >= contexts - visible.window)
+    seen &= position >= contexts - window
     slots = tables.starts[:, position // tables.span_tokens] + position % tables.span_tokens
     slots = torch.where(seen, slots, 0)
     keys = _gather(stored.keys, stored.key_scales, slots, seen)

@@ -4,8 +4,8 @@ Stage one splits what a row may see into a fixed number of shares, so that a cap
 every context; a share that is empty ends at once. Stage two merges the shares of a head by the
 logarithms of their sums.
 
-The positions of a row that are visible are the first ``sinks`` and the last ``window`` of its
-context; the loop counts the visible ones only, and steps over the gap between the two.
+The positions of a row that are visible are the last ``window`` of its context; the loop counts
+these only.
 """
 
 import triton
@@ -16,7 +16,7 @@ import triton.language as tl
 def attend_share(
     queries, keys, values, key_scales, value_scales, tables, contexts, outputs, logs,
     table_width, context_width, query_row, query_head, slot_keys, slot_values, head_keys,
-    head_values, slot_scales, span_tokens, window, sinks, scale,
+    head_values, slot_scales, span_tokens, window, scale,
     SCALED: tl.constexpr, GROUP: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
     TILE_GROUP: tl.constexpr, TILE_KEY: tl.constexpr, TILE_VALUE: tl.constexpr,
     TILE: tl.constexpr,
@@ -26,7 +26,7 @@ def attend_share(
         tl.program_id(0).to(tl.int64), tl.program_id(1), tl.program_id(2), tl.num_programs(2)
     )  # fmt: skip
     context = tl.load(contexts + row * context_width).to(tl.int32)
-    hidden = tl.maximum(context - window - sinks, 0)
+    hidden = tl.maximum(context - window, 0)
     visible = context - hidden
     size = tl.cdiv(tl.cdiv(visible, shares), TILE) * TILE
     begin = share * size
@@ -46,7 +46,7 @@ def attend_share(
     peak, total, output = attend_tiles(
         query, keys + head * head_keys, values + head * head_values, key_scales, value_scales,
         tables + row * table_width, head, begin, end, hidden, slot_keys, slot_values, slot_scales,
-        span_tokens, sinks, scale, SCALED, KEY, VALUE, TILE_GROUP, TILE_KEY, TILE_VALUE, TILE,
+        span_tokens, scale, SCALED, KEY, VALUE, TILE_GROUP, TILE_KEY, TILE_VALUE, TILE,
     )  # fmt: skip
     tl.store(logs + place, peak + tl.log2(total), member < GROUP)
     tl.store(
@@ -59,7 +59,7 @@ def attend_share(
 @triton.jit
 def attend_tiles(
     query, keys, values, key_scales, value_scales, table, head, begin, end, hidden,
-    slot_keys, slot_values, slot_scales, span_tokens, sinks, scale,
+    slot_keys, slot_values, slot_scales, span_tokens, scale,
     SCALED: tl.constexpr, KEY: tl.constexpr, VALUE: tl.constexpr,
     TILE_GROUP: tl.constexpr, TILE_KEY: tl.constexpr, TILE_VALUE: tl.constexpr,
     TILE: tl.constexpr,
@@ -72,7 +72,7 @@ def attend_tiles(
     for first in range(begin, end, TILE):
         count = first + tl.arange(0, TILE)
         there = count < end
-        position = tl.where(count < sinks, count, count + hidden)
+        position = count + hidden
         start = tl.load(table + position // span_tokens, there, 0)
         slot = start.to(tl.int64) + position % span_tokens
         key = tl.load(

@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from servetwin.engine.attention.table_attention import (
     NO_WINDOW,
-    SEES_ALL,
     BlockTables,
     DecodeKernel,
     StoredHeads,
-    Visibility,
 )
 from tests.support.table_reference import attend_by_table
 from tests.support.triton_device import DEVICE, DEVICES, HAS_CUDA
@@ -28,9 +26,9 @@ def kernel(shares: int | None = 2) -> DecodeKernel:
         queries: torch.Tensor,
         stored: StoredHeads,
         tables: BlockTables,
-        visible: Visibility = SEES_ALL,
+        window: int = NO_WINDOW,
     ) -> torch.Tensor:
-        return attend_decodes(queries, stored, tables, visible, shares=shares)
+        return attend_decodes(queries, stored, tables, window, shares=shares)
 
     return attend
 
@@ -62,12 +60,12 @@ def error_of(
     queries: torch.Tensor,
     stored: StoredHeads,
     tables: BlockTables,
-    visible: Visibility = SEES_ALL,
+    window: int = NO_WINDOW,
     shares: int | None = 2,
 ) -> float:
-    found = kernel(shares)(queries, stored, tables, visible)
+    found = kernel(shares)(queries, stored, tables, window)
     assert found.shape == (*queries.shape[:3], stored.values.shape[2])
-    expected = attend_by_table(queries, stored, tables, visible)
+    expected = attend_by_table(queries, stored, tables, window)
     return float((found.float() - expected.float()).abs().max())
 
 
@@ -104,13 +102,11 @@ def test_slots_of_others_are_never_read() -> None:
     assert error_of(queries, stored, tables) <= MAX_ERROR
 
 
-@pytest.mark.parametrize(
-    "visible", [Visibility(1), Visibility(30), Visibility(30, 4), Visibility(64, 1)]
-)
-def test_a_window_and_sinks_hide_the_positions_between(visible: Visibility) -> None:
+@pytest.mark.parametrize("window", [1, 30, 64])
+def test_a_window_hides_the_positions_before_it(window: int) -> None:
     queries, stored, tables = draw(4, 1, 2, 32), draw_stored(1), paged([1, 31, 34, 200])
-    assert error_of(queries, stored, tables, visible) <= MAX_ERROR
-    seen = kernel()(queries, stored, tables, visible)
+    assert error_of(queries, stored, tables, window) <= MAX_ERROR
+    seen = kernel()(queries, stored, tables, window)
     assert (seen - kernel()(queries, stored, tables)).abs()[3].max() > 1e-3
 
 
@@ -168,14 +164,11 @@ def test_shares_fill_the_card_and_have_bounds(rows: int) -> None:
     heads=st.integers(1, 2),
     group=st.integers(1, 3),
     window=st.sampled_from([NO_WINDOW, 1, 17, 64]),
-    sinks=st.integers(0, 20),
 )
 @settings(max_examples=8)
-def test_any_contexts_and_windows(
-    contexts: list[int], heads: int, group: int, window: int, sinks: int
-) -> None:
+def test_any_contexts_and_windows(contexts: list[int], heads: int, group: int, window: int) -> None:
     queries, stored = draw(len(contexts), heads, group, 32), draw_stored(heads)
-    assert error_of(queries, stored, paged(contexts), Visibility(window, sinks)) <= MAX_ERROR
+    assert error_of(queries, stored, paged(contexts), window) <= MAX_ERROR
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -187,12 +180,12 @@ def test_half_precision_is_as_near_as_its_rounding(device: str) -> None:
 
 
 @pytest.mark.parametrize(("width", "group"), [(64, 4), (128, 4), (128, 1), (128, 7)])
-@pytest.mark.parametrize("visible", [SEES_ALL, Visibility(1024, 4)])
+@pytest.mark.parametrize("window", [NO_WINDOW, 1024])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.gpu
 @pytest.mark.skipif(not HAS_CUDA, reason="needs a CUDA device")
 def test_long_contexts_of_real_heads_on_a_gpu(
-    width: int, group: int, visible: Visibility, dtype: torch.dtype
+    width: int, group: int, window: int, dtype: torch.dtype
 ) -> None:
     blocks = 4096
     keys, values = draw(blocks * BLOCK, 8, width, seed=1), draw(blocks * BLOCK, 8, width, seed=2)
@@ -202,4 +195,4 @@ def test_long_contexts_of_real_heads_on_a_gpu(
     tables = BlockTables(table.view(8, 512)[:4].to(DEVICE), contexts, BLOCK)
     queries = draw(4, 8, group, width).to(dtype)
     most = MAX_ERROR if dtype == torch.float32 else 1e-2
-    assert error_of(queries, stored, tables, visible, shares=None) <= most
+    assert error_of(queries, stored, tables, window, shares=None) <= most

@@ -17,10 +17,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from servetwin.engine.attention.table_attention import (
-    SEES_ALL,
+    NO_WINDOW,
     BlockTables,
     StoredHeads,
-    Visibility,
 )
 from servetwin.engine.formats import weight_formats
 from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight
@@ -54,7 +53,7 @@ def assert_near(found: Tensor, exact: Tensor) -> None:
     assert error <= ERRORS[found.dtype], error
 
 
-def ragged_tables(contexts: list[int], visible: Visibility = SEES_ALL) -> BlockTables:
+def ragged_tables(contexts: list[int], window: int = NO_WINDOW) -> BlockTables:
     """Scattered blocks; beyond the context, and where nothing is visible, the table has holes."""
     order = torch.randperm(BLOCKS, generator=torch.Generator().manual_seed(5)) * BLOCK
     table = torch.full((len(contexts), BLOCKS), HOLE)
@@ -62,24 +61,24 @@ def ragged_tables(contexts: list[int], visible: Visibility = SEES_ALL) -> BlockT
     for row, context in zip(table, contexts, strict=True):
         for block in range(-(-context // BLOCK)):
             positions = range(block * BLOCK, min((block + 1) * BLOCK, context))
-            if any(sees(position, context, visible) for position in positions):
+            if any(sees(position, context, window) for position in positions):
                 row[block] = order[used]
                 used += 1
     return BlockTables(table.to(DEVICE), torch.tensor(contexts, device=DEVICE), BLOCK)
 
 
-def sees(position: int, context: int, visible: Visibility) -> bool:
-    return position < visible.sinks or position >= context - visible.window
+def sees(position: int, context: int, window: int) -> bool:
+    return position >= context - window
 
 
 def attended(
-    queries: Tensor, stored: StoredHeads, tables: BlockTables, visible: Visibility = SEES_ALL
+    queries: Tensor, stored: StoredHeads, tables: BlockTables, window: int = NO_WINDOW
 ) -> Tensor:
     """Row by row and head by head, in float64."""
     rows, heads, group, width = queries.shape
     output = torch.zeros(rows, heads, group, stored.values.shape[2], dtype=torch.float64)
     for row, context in enumerate(tables.contexts.tolist()):
-        positions = [p for p in range(context) if sees(p, context, visible)]
+        positions = [p for p in range(context) if sees(p, context, window)]
         slots = [int(tables.starts[row, p // BLOCK]) + p % BLOCK for p in positions]
         for head in range(heads if slots else 0):
             keys = stored.keys[slots, head].double()
@@ -119,14 +118,14 @@ def test_decodes_of_every_group(group: int, kind: str) -> None:
     assert_near(attend_decodes(queries, stored, tables), attended(queries, stored, tables))
 
 
-@pytest.mark.parametrize("visible", [Visibility(40), Visibility(33, 4), Visibility(1, 20)])
-def test_what_a_window_hides_may_be_a_hole(visible: Visibility) -> None:
-    tables = ragged_tables([7, 64, 200], visible)
+@pytest.mark.parametrize("window", [40, 33, 1])
+def test_what_a_window_hides_may_be_a_hole(window: int) -> None:
+    tables = ragged_tables([7, 64, 200], window)
     assert tables.starts[2, 3] == HOLE
     assert tables.starts[2, 12] != HOLE
     queries, stored = draw(3, 2, 4, 64, seed=0), stored_heads(tables, 2, 64, "float32")
-    exact = attended(queries, stored, tables, visible)
-    assert_near(attend_decodes(queries, stored, tables, visible), exact)
+    exact = attended(queries, stored, tables, window)
+    assert_near(attend_decodes(queries, stored, tables, window), exact)
 
 
 @given(

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from servetwin.engine.attention.table_attention import (
-    SEES_ALL,
+    NO_WINDOW,
     BlockTables,
     StoredHeads,
     TableAttention,
-    Visibility,
 )
 from servetwin.engine.core.runner import Runner
 from servetwin.engine.kernels.graphs import Replay
@@ -107,10 +106,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Make:
             queries: Tensor,
             stored: StoredHeads,
             tables: BlockTables,
-            visible: Visibility = SEES_ALL,
+            window: int = NO_WINDOW,
         ) -> Tensor:
             with launches.fused(2):
-                return attend_by_table(queries, stored, tables, visible)
+                return attend_by_table(queries, stored, tables, window)
 
         runner._attention = TableAttention(runner.store, attend)
         runner.capture_decodes(graphs, rows, 64)
