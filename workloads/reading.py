@@ -19,7 +19,7 @@ from servetwin.workloads.readers.registry import READERS
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import BadRows, ReadingLimits, RowError, Rows, counted
 from servetwin.workloads.tables.mapping import OPTION, Columns
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import Trace, as_columns, column
 from servetwin.workloads.transform import spread_ties as spread
 
 MANY_TIES = 0.2
@@ -81,7 +81,7 @@ def read_trace(
             reader = TABLE if columns else find_reader(rows, format)
             with no_garbage_collection():
                 trace = replace(READERS.build(reader).read(rows), stopped=rows.stopped)
-    if header_columns and trace.requests and not any(request.headers for request in trace):
+    if header_columns and trace.requests and not any(trace.column("headers")):
         raise TraceError(f"{path}: {_NO_HEADER_COLUMNS}")
     trace = _tidied(trace, keep_failed, bad)
     if not trace.requests:
@@ -128,45 +128,43 @@ def find_reader(rows: Rows, name: str | None) -> str:
 def _tidied(trace: Trace, keep_failed: bool, bad: BadRows) -> Trace:
     """Bring a trace into the canonical form; each change makes a note, and so do bad rows."""
     notes = list(trace.notes)
-    requests = list(trace.requests) if keep_failed else _without_failed(trace.requests, notes)
+    requests = trace.requests if keep_failed else without_failed(trace.requests)
+    if failed := len(trace) - len(requests):
+        notes.append(f"{counted(failed, 'failed row')} left out")
     requests = _with_fitting_ids(requests, notes)
-    arrivals_s = np.array([request.arrival_s for request in requests])
+    arrivals_s = column(requests, "arrival_s")
     if late := int((arrivals_s < np.maximum.accumulate(arrivals_s)).sum()):
         notes.append(f"{counted(late, 'row')} out of order: sorted by arrival")
-        requests.sort(key=lambda request: request.arrival_s)
+        requests = as_columns(requests)[np.argsort(arrivals_s, kind="stable")]
     ties = np.count_nonzero(np.diff(np.sort(arrivals_s)) == 0)
     if trace.timed and ties > MANY_TIES * max(0, len(requests) - 1):
         notes.append(f"{ties / (len(requests) - 1):.1%} of rows share the stamp of the row before")
     _warn_of_followers(requests, notes)
-    return replace(trace, requests=tuple(requests), notes=(*notes, *bad.notes))
+    return replace(trace, notes=()).replaced(requests, *notes, *bad.notes)
 
 
-def _without_failed(requests: Sequence[Request], notes: list[str]) -> list[Request]:
-    answered = without_failed(requests)
-    if failed := len(requests) - len(answered):
-        notes.append(f"{counted(failed, 'failed row')} left out")
-    return answered
-
-
-def _with_fitting_ids(requests: list[Request], notes: list[str]) -> list[Request]:
+def _with_fitting_ids(requests: Sequence[Request], notes: list[str]) -> Sequence[Request]:
     """Keep at most one id per started block; too few ids are kept, with a note."""
-    unfit = 0
-    for index, request in enumerate(requests):
-        if not (request.prefix_block_ids and request.block_tokens):
-            continue
-        full_blocks, rest = divmod(request.prompt_tokens, request.block_tokens)
-        started = full_blocks + (rest > 0)
-        if not full_blocks <= len(request.prefix_block_ids) <= started:
-            unfit += 1
-            ids = request.prefix_block_ids[:started]
-            requests[index] = replace(request, prefix_block_ids=ids, answer_block_ids=())
-    if unfit:
-        notes.append(f"{counted(unfit, 'row')} whose ids do not fit the prompt: extra ids cut")
-    return requests
+    names = ("prefix_block_ids", "block_tokens", "prompt_tokens")
+    columns = (column(requests, name).tolist() for name in names)
+    started = {
+        row: -(-tokens // size)
+        for row, (ids, size, tokens) in enumerate(zip(*columns, strict=True))
+        if ids and size and not tokens // size <= len(ids) <= -(-tokens // size)
+    }
+    if not started:
+        return requests
+    notes.append(f"{counted(len(started), 'row')} whose ids do not fit the prompt: extra ids cut")
+    changed = list(requests)
+    for row, blocks in started.items():
+        ids = changed[row].prefix_block_ids[:blocks]
+        changed[row] = replace(changed[row], prefix_block_ids=ids, answer_block_ids=())
+    return changed
 
 
-def _warn_of_followers(requests: list[Request], notes: list[str]) -> None:
-    followers = sum(bool(r.parent_ids) and r.delay_s is not None for r in requests)
+def _warn_of_followers(requests: Sequence[Request], notes: list[str]) -> None:
+    pairs = zip(column(requests, "parent_ids"), column(requests, "delay_s"), strict=True)
+    followers = sum(bool(parents) and delay_s is not None for parents, delay_s in pairs)
     note = f"{counted(followers, 'row')} sent a delay after the parent: for closed-loop replay"
     if followers and note not in notes:  # a trace we wrote has said so already
         notes.append(note)
@@ -212,4 +210,4 @@ def read_first(
 
 def _stands_alone(trace: Trace) -> bool:
     in_order = not any("out of order" in note for note in trace.notes)
-    return in_order and not any(request.parent_ids for request in trace)
+    return in_order and not any(trace.column("parent_ids"))

@@ -1,8 +1,7 @@
 """One request of a trace, in the canonical fields that every reader produces."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -73,30 +72,10 @@ class Request:
         return self.prompt_tokens + self.output_tokens
 
 
-_Unfrozen = make_dataclass(
-    "_Unfrozen", [(f.name, Any, field(default=f.default)) for f in fields(Request)], slots=True
+Unfrozen = make_dataclass(
+    "Unfrozen", [(f.name, Any, field(default=f.default)) for f in fields(Request)], slots=True
 )
-"""The fields of a request before it is one. Its slots are the same, so it can become one."""
+"""The fields of a request before it is one. Its slots are the same, so it can become one.
 
-
-def with_columns(requests: Sequence[Request], **columns: Iterable[Any]) -> Iterator[Request]:
-    """Yield the requests with other values, already checked, of the fields that are named."""
-    names = [each.name for each in fields(Request)]
-    return requests_of(columns.get(name, map(attrgetter(name), requests)) for name in names)
-
-
-def request_of(values: Mapping[str, Any]) -> Request:
-    """Return the request with these values of its fields, already checked."""
-    request: Any = _Unfrozen(**values)
-    request.__class__ = Request
-    return request  # type: ignore[no-any-return]
-
-
-def requests_of(columns: Iterable[Iterable[Any]]) -> Iterator[Request]:
-    """Yield the requests with these values, already checked, of the first fields in order.
-
-    A frozen dataclass sets each of its fields by a call, which costs five times as much.
-    """
-    for request in map(_Unfrozen, *columns):
-        request.__class__ = Request
-        yield request
+A frozen dataclass sets each of its fields by a call, which costs five times as much.
+"""

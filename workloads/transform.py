@@ -16,9 +16,9 @@ from servetwin.workloads.generators.arrivals import check_not_negative, check_po
 from servetwin.workloads.generators.generate import with_arrivals
 from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.graphs.links import detach_orphans, links_of, tasks
-from servetwin.workloads.request import Request, with_columns
+from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import Trace, as_columns
 
 
 def scale_rate(trace: Trace, factor: float) -> Trace:
@@ -33,8 +33,8 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
     clock_s = None if trace.clock_s is None else trace.clock_s / factor
     return replace(trace, clock_s=clock_s).changed(
         f"rate scaled by {factor:g}",
-        arrival_s=[(r.arrival_s - start_s) / factor for r in trace],
-        delay_s=[None if r.delay_s is None else r.delay_s / factor for r in trace],
+        arrival_s=(trace.column("arrival_s") - start_s) / factor,
+        delay_s=[None if s is None else s / factor for s in trace.column("delay_s")],
     )
 
 
@@ -72,9 +72,11 @@ def window(trace: Trace, start_s: float = 0.0, end_s: float = float("inf")) -> T
     """Keep the requests that arrive in [start_s, end_s) of the trace's time; start_s becomes 0."""
     if not (0 <= start_s < end_s):
         raise TraceError(f"a window wants 0 <= start < end, not {start_s:g} and {end_s:g}")
-    inside = [r for r in trace if start_s <= r.arrival_s < end_s]
-    rebased = with_columns(inside, arrival_s=[r.arrival_s - start_s for r in inside])
-    return _with_only(trace, [*rebased], f"window of {start_s:g} to {end_s:g} s")
+    arrivals_s = trace.column("arrival_s")
+    inside = (start_s <= arrivals_s) & (arrivals_s < end_s)
+    kept = as_columns(trace.requests)[inside]
+    rebased = kept.with_columns(arrival_s=arrivals_s[inside] - start_s)
+    return _with_only(trace, rebased, f"window of {start_s:g} to {end_s:g} s")
 
 
 def limit(trace: Trace, requests: int) -> Trace:
@@ -88,7 +90,7 @@ def clip_context(trace: Trace, max_tokens: int) -> Trace:
     """Drop the requests with more than ``max_tokens`` tokens in prompt and output together."""
     if max_tokens < 1:
         raise TraceError(f"a context must be at least 1 token, not {max_tokens}")
-    fitting = [r for r in trace if r.total_tokens <= max_tokens]
+    fitting = as_columns(trace.requests)[trace.total_tokens <= max_tokens]
     dropped = counted(len(trace) - len(fitting), "request")
     return _with_only(trace, fitting, f"{dropped} beyond {max_tokens:,} tokens dropped")
 
@@ -100,13 +102,13 @@ def spread_ties(trace: Trace, seed: int) -> Trace:
     """
     if trace.clock_s is None:
         return trace.replaced(trace.requests, "no coarse clock: no ties to spread")
-    arrivals_s = np.array([r.arrival_s for r in trace])
+    arrivals_s = trace.column("arrival_s")
     offsets_s = np.random.default_rng(seed).uniform(0, trace.clock_s, len(trace))
     offsets_s = offsets_s[np.lexsort((offsets_s, arrivals_s))]  # ascending within each tie
-    moved = with_columns(trace.requests, arrival_s=(arrivals_s + offsets_s).tolist())
+    moved_s = arrivals_s + offsets_s
+    moved = as_columns(trace.requests).with_columns(arrival_s=moved_s)
     note = f"ties spread over {trace.clock_s:g} s (seed {seed})"
-    in_order = sorted(moved, key=lambda r: r.arrival_s)
-    return replace(trace, clock_s=None).replaced(in_order, note)
+    return replace(trace, clock_s=None).replaced(moved[np.argsort(moved_s, kind="stable")], note)
 
 
 def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
@@ -117,9 +119,9 @@ def with_estimates(trace: Trace, cv: float, seed: int) -> Trace:
     check_not_negative("cv of the estimates", cv)
     sigma2 = log1p(cv**2)
     factors = np.random.default_rng(seed).lognormal(-sigma2 / 2, sqrt(sigma2), len(trace))
-    exact = [r.output_tokens * factor for r, factor in zip(trace, factors.tolist(), strict=True)]
+    declared = np.rint(trace.column("output_tokens") * factors).clip(1).astype(int)
     note = f"output lengths declared with an error of cv {cv:g}"
-    return trace.changed(note, estimated_output_tokens=[max(1, round(each)) for each in exact])
+    return trace.changed(note, estimated_output_tokens=declared)
 
 
 def limit_reasoning(trace: Trace, most_tokens: int) -> Trace:
@@ -128,7 +130,7 @@ def limit_reasoning(trace: Trace, most_tokens: int) -> Trace:
     Raises ``TraceError`` for a negative limit, and where no request says what is reasoning.
     """
     check_not_negative("--reasoning-budget", most_tokens)
-    if all(request.reasoning_tokens is None for request in trace):
+    if all(tokens is None for tokens in trace.column("reasoning_tokens")):
         raise TraceError("--reasoning-budget: no request of the trace has reasoning_tokens")
     cut = [_less_reasoning(request, most_tokens) for request in trace]
     fewer = [b.output_tokens - a.output_tokens for b, a in zip(trace, cut, strict=True)]

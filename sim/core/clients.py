@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 
 from servetwin.policies.protocols import Refusal
 from servetwin.policies.sequence import Sequence
@@ -21,12 +21,6 @@ Ranked = tuple[int, Request]
 Source = TaskGraph[Ranked] | LaneSource[Ranked]
 
 
-class _Sending(NamedTuple):
-    request: Request
-    sent_s: float
-    is_root: bool = True
-
-
 @dataclass(eq=False)
 class Clients:
     """Clients that send every request once, or cancel it.
@@ -42,8 +36,7 @@ class Clients:
     on_arrival: Callable[[int], None] | None = None
 
     def __post_init__(self) -> None:
-        self._sendings: TickQueue[_Sending] = TickQueue(self.env, self._send)
-        self._inbox: TickQueue[tuple[Request, int]] = TickQueue(self.env, self._arrive)
+        self._sendings, self._inbox = TickQueue(self.env), TickQueue(self.env)
         self._received_tick = 0
         self._roots: Iterator[Ranked] = iter(())
         self._source: Source | None = None
@@ -71,32 +64,30 @@ class Clients:
     def _post_root(self) -> None:
         """Post the next root only, so that a long trace is read as it is sent."""
         for rank, request in self._roots:
-            sending = _Sending(request, request.arrival_s)
+            sending = partial(self._send, request, request.arrival_s, is_root=True)
             self._sendings.post(to_ticks(request.arrival_s), rank, sending)
             return
 
     def _release(self, source: Source, request_id: str, at_s: float, *, answered: bool) -> None:
         for (rank, request), sent_s in source.ended(request_id, at_s, answered):
             tick = self._sendings.soon(to_ticks(sent_s))
-            self._sendings.post(tick, rank, _Sending(request, sent_s, is_root=False))
+            self._sendings.post(tick, rank, partial(self._send, request, sent_s))
 
-    def _send(self, sending: _Sending) -> None:
-        request = sending.request
-        row = self.recorder.scheduled(request, sending.sent_s)
-        if sending.is_root:
+    def _send(self, request: Request, sent_s: float, is_root: bool = False) -> None:
+        row = self.recorder.scheduled(request, sent_s)
+        if is_root:
             self._post_root()
         if self._source and (reason := self._source.why_not_sent(request.request_id)):
             self.recorder.errors[row] = f"cancelled: {reason}"
-            self._release(self._source, request.request_id, sending.sent_s, answered=False)
+            self._release(self._source, request.request_id, sent_s, answered=False)
         elif (api := self.recorder.api) is None:
-            self._arrive((request, row))
+            self._arrive(request, row)
         else:
-            received_s = sending.sent_s + api.request_in_s(request.prompt_tokens)
+            received_s = sent_s + api.request_in_s(request.prompt_tokens)
             self._received_tick = max(self._received_tick, to_ticks(received_s))
-            self._inbox.post(self._received_tick, row, (request, row))
+            self._inbox.post(self._received_tick, row, partial(self._arrive, request, row))
 
-    def _arrive(self, sent: tuple[Request, int]) -> None:
-        request, row = sent
+    def _arrive(self, request: Request, row: int) -> None:
         self.receive(request, row)
         if self.on_arrival and row % 1000 == 999:
             self.on_arrival(row + 1)

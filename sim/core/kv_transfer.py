@@ -8,7 +8,6 @@ when it admits the sequence.
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import NamedTuple
 
 from servetwin.policies.protocols import Refusal
 from servetwin.policies.sequence import Sequence
@@ -49,12 +48,6 @@ class KVLink:
         return cls(latency_s, kv_bytes_per_token / bytes_per_s)
 
 
-class _Arrival(NamedTuple):
-    request: Request
-    row: int
-    prefill_end_s: float
-
-
 @dataclass(eq=False)
 class PrefillDecode:
     """A service that computes prompts on one group of replicas and decodes on another.
@@ -73,7 +66,7 @@ class PrefillDecode:
         self._latency = to_ticks(self.link.latency_s)
         self._free_ticks = [0] * len(self.prefill.replicas)
         """The tick at which the link of each prefill replica is free."""
-        self._transfers: TickQueue[_Arrival] = TickQueue(self.env, self._arrive)
+        self._transfers = TickQueue(self.env)
         self._listeners: list[Listener] = []
         for place, replica in enumerate(self.prefill.replicas):
             replica.listeners.append(partial(self._prefilled, place))
@@ -104,12 +97,9 @@ class PrefillDecode:
         begin = max(now, self._free_ticks[place])
         sent = begin + to_ticks(request.prompt_tokens * self.link.token_s)
         self._free_ticks[place] = sent
-        arrival = _Arrival(request, row, now * SECONDS_PER_TICK)
+        enter = partial(self._enter_decode, now * SECONDS_PER_TICK)
+        arrival = partial(self.decode.receive, request, row, enter)
         self._transfers.post(self._transfers.soon(sent + self._latency), row, arrival)
-
-    def _arrive(self, arrival: _Arrival) -> None:
-        request, row, prefill_end_s = arrival
-        self.decode.receive(request, row, partial(self._enter_decode, prefill_end_s))
 
     def _enter_decode(self, prefill_end_s: float, seq: Sequence, replica: int) -> None:
         seq.base_computed_tokens = seq.prompt_tokens

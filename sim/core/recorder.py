@@ -1,6 +1,8 @@
 """The record of a simulation: stamps of requests and rows of steps, in columns."""
 
 from array import array
+from collections.abc import Iterable
+from collections.abc import Sequence as Listed
 from struct import Struct
 from typing import Any
 
@@ -11,10 +13,11 @@ from servetwin.policies.drafted_decodes import DraftedDecodes
 from servetwin.policies.protocols import KVUsage, Refusal
 from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import StepRecord
-from servetwin.sim.records.columns import Columns, rows_of
+from servetwin.sim.records.columns import AnyArray, Columns, rows_of
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, latencies
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
 from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace, column
 
 STEP_MEANINGS = MEANINGS["steps"]
 """The columns of ``steps.parquet``, one row per run of equal steps."""
@@ -53,18 +56,16 @@ class Recorder:
         self.keep_usage = keep_usage
         self.keeps_more = keep_records or keep_usage
         self.records: list[StepRecord] = []
-        self.requests: list[Request] = []
-        self.reasons = False
-        """Whether a request reasons."""
+        self._sent: list[Request] = []
+        self.requests: Listed[Request] = self._sent
+        self.hidden: dict[int, int] = {}
+        """The tokens of reasoning of each answer, by the row of a request that reasons."""
         self.visible_s: dict[int, float] = {}
         """By row, when the client had the first token behind the reasoning."""
         self.errors: dict[int, str] = {}
         self.pauses: list[list[float]] = []
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
-        self._rows = 0
-        self._room = 0
-        """The first row for which the columns have no place yet."""
         self._stamps = [array("d") for _ in range(5)]
         self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
             self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent
@@ -79,16 +80,25 @@ class Recorder:
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:
         """Record that a request is sent; return its row."""
-        row = self._rows
-        if row == self._room:
-            self._lengthen()
-        self._rows = row + 1
-        self.requests.append(request)
+        row = len(self._sent)
+        if row == len(self._status):
+            self._lengthen(_BLOCK)
+        self._sent.append(request)
         if request.reasoning_tokens:
-            self.reasons = True
+            self.hidden[row] = request.reasoning_tokens
         if scheduled_s != request.arrival_s:
             self._scheduled_s[row] = scheduled_s
         return row
+
+    def begin(self, requests: Iterable[Request]) -> Listed[Request]:
+        """Record that all of these are sent, in this order and at their arrivals; return them."""
+        if isinstance(requests, Trace):
+            requests = requests.requests
+        self.requests = requests if isinstance(requests, Listed) else list(requests)
+        hidden = enumerate(column(self.requests, "reasoning_tokens").tolist())
+        self.hidden = {row: tokens for row, tokens in hidden if tokens}
+        self._lengthen(len(self.requests))
+        return self.requests
 
     def arrived(self, seq: Sequence, replica: int) -> None:
         """Record that a request arrived at a replica."""
@@ -190,27 +200,26 @@ class Recorder:
         """
         requests, errors = self.requests, self.errors
         rows = len(requests)
-        stamps_s = np.array([request.arrival_s for request in requests])
-        scheduled_s = _filled(self._scheduled_s[:rows], stamps_s)
-        arrived_s = _filled(self._arrived_s[:rows], scheduled_s)
+        scheduled_s = self._filled(self._scheduled_s, column(requests, "arrival_s"))
+        arrived_s = self._filled(self._arrived_s, scheduled_s)
         columns: Columns = {
-            "request_id": np.array([request.request_id for request in requests], object),
-            "status": np.array(STATUSES, dtype=object)[np.array(self._status[:rows], int)],
+            "request_id": column(requests, "request_id"),
+            "status": np.array(STATUSES, dtype=object)[self._column(self._status)],
             "scheduled_s": scheduled_s,
             "sent_s": scheduled_s,
-            "first_token_s": np.array(self._first_s[:rows]),
-            "last_token_s": np.array(self._last_s[:rows]),
-            "prompt_tokens": np.array([r.prompt_tokens for r in requests], int),
-            "output_tokens": np.array(self._output_tokens[:rows]),
-            "cached_tokens": np.array(self._cached_tokens[:rows]),
-            "preemptions": np.array(self._preemptions[:rows]),
-            "queue_s": np.array(self._admitted_s[:rows]) - arrived_s,
-            "replica": np.array(self._replica[:rows], int),
+            "first_token_s": self._column(self._first_s),
+            "last_token_s": self._column(self._last_s),
+            "prompt_tokens": column(requests, "prompt_tokens"),
+            "output_tokens": self._column(self._output_tokens),
+            "cached_tokens": self._column(self._cached_tokens),
+            "preemptions": self._column(self._preemptions),
+            "queue_s": self._column(self._admitted_s) - arrived_s,
+            "replica": self._column(self._replica).astype(int),
             "error": np.array([errors.get(row, "") for row in range(rows)], object),
         }
-        samples = np.array([request.samples for request in requests], int)
-        if self.reasons:
-            hidden = samples * [request.reasoning_tokens or 0 for request in requests]
+        samples = column(requests, "samples")
+        if self.hidden:
+            hidden = samples * [self.hidden.get(row, 0) for row in range(rows)]
             visible_s = [self.visible_s.get(row, _NAN) for row in range(rows)]
             columns["reasoning_tokens"] = np.minimum(hidden, columns["output_tokens"])
             columns["first_output_s"] = np.where(hidden > 0, visible_s, columns["first_token_s"])
@@ -232,15 +241,23 @@ class Recorder:
             return columns
         return rows_of(columns, np.lexsort((table["replica"], table["end_s"])))
 
-    def _lengthen(self) -> None:
+    def _column(self, values: "array[Any]") -> AnyArray:
+        """Return the values of the requests, not those of rows that wait for more."""
+        return np.array(values)[: len(self.requests)]
+
+    def _filled(self, stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
+        """Return ``stamps_s`` with ``otherwise_s`` in place of NaN."""
+        known_s = self._column(stamps_s)
+        return np.where(np.isnan(known_s), otherwise_s, known_s)
+
+    def _lengthen(self, rows: int) -> None:
         """Add rows for more requests, to which nothing has happened."""
         for stamps in self._stamps:
-            stamps.extend(array("d", (_NAN,)) * _BLOCK)
-        self._room += _BLOCK
+            stamps.extend(array("d", (_NAN,)) * rows)
         for counts in self._counts:
-            counts.extend(array("l", (0,)) * _BLOCK)
-        self._status.extend(array("b", (_CANCELLED,)) * _BLOCK)
-        self._replica.extend(array("i", (0,)) * _BLOCK)
+            counts.extend(array("l", (0,)) * rows)
+        self._status.extend(array("b", (_CANCELLED,)) * rows)
+        self._replica.extend(array("i", (0,)) * rows)
 
     def moved(self, batch: Batch, now_s: float) -> None:
         """Record the sequences that a decision preempted or resumed."""
@@ -250,9 +267,3 @@ class Recorder:
         for seq in batch.preempted:
             pause = self._paused[seq.number] = [seq.number, now_s]
             self.pauses.append(pause)
-
-
-def _filled(stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
-    """Return ``stamps_s`` with ``otherwise_s`` in place of NaN."""
-    known_s = np.array(stamps_s)
-    return np.where(np.isnan(known_s), otherwise_s, known_s)

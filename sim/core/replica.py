@@ -151,14 +151,14 @@ class Replica:
 
     def enter(self, seq: Sequence) -> Refusal | None:
         """Give a sequence to the scheduler; one that another server began has tokens."""
-        if seq.base_generated_tokens and self.recorder.reasons:
+        if seq.base_generated_tokens and self.recorder.hidden:
             self._visible.watch(seq, self._steps)
         return self.scheduler.add(seq)
 
     def repeats(self, batch: Batch) -> int:
         """Return how often a batch repeats before anything changes or is to be recorded."""
         steps = self.scheduler.repeatable_steps(batch)
-        return self._visible.most_steps(steps, self._steps) if self.recorder.reasons else steps
+        return self._visible.most_steps(steps, self._steps) if self.recorder.hidden else steps
 
     def _decide_at(self, tick: int) -> None:
         """Decide at ``tick`` and not before; on demand, without an alarm."""
@@ -258,14 +258,14 @@ class Replica:
         )  # fmt: skip
         finished = self.scheduler.complete(batch, steps)
         recorder, received_s = self.recorder, now_s
-        if finished or totals is not None or not batch.prompt_token or recorder.reasons:
+        if finished or totals is not None or not batch.prompt_token or recorder.hidden:
             if recorder.api is not None:
                 received_s += recorder.api.chunk_out_s(decodes + prefills)
             if totals is not None:
                 recorder.prompts_ran(batch, started_s, received_s)
             if not batch.prompt_token:
                 recorder.blocks_ran(batch, received_s)
-            if recorder.reasons:
+            if recorder.hidden:
                 self._visible.ran(batch, self._steps, received_s)
             if finished:
                 recorder.ended(finished, received_s)

@@ -31,16 +31,16 @@ def send_at_stamps(
     on_arrival: Callable[[int], None] | None = None,
 ) -> None:  # fmt: skip
     """Send ``requests``, which are in order of arrival, through one API process, in this order."""
-    coming, api = iter(requests), recorder.api
-    request = next(coming, None)
+    coming, api = iter(recorder.begin(requests)), recorder.api
+    row, request = 0, next(coming, None)
     now = 0 if request is None else received_tick(request, api, 0)
     while request is not None:
         following = next(coming, None)
         then = NEVER if following is None else received_tick(following, api, now)
-        row = recorder.scheduled(request, request.arrival_s)
         receive_at(now, then, request, row)
-        if on_arrival and row % 1000 == 999:
-            on_arrival(row + 1)
+        row += 1
+        if on_arrival and not row % 1000:
+            on_arrival(row)
         request, now = following, then
 
 

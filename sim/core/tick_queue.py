@@ -2,27 +2,25 @@
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Generic, TypeVar
 
 from simpy.events import Event
 
 from servetwin.sim.core.environment import NEVER, Alarm, Environment
 
-T = TypeVar("T")
+Delivery = Callable[[], None]
 
 
-class TickQueue(Generic[T]):
-    """A queue that delivers items at their tick, before any server decides; ties go by rank.
+class TickQueue:
+    """A queue that makes deliveries at their tick, before any server decides; ties go by rank.
 
-    Items that a server causes must be posted for a later tick than its own (``soon``). Then all
-    items of a tick are known before the first is delivered, and the order in which servers that end
-    a step at the same tick are simulated does not matter: runs of steps end as single steps do.
+    What a server causes must be posted for a later tick than its own (``soon``). Then all
+    deliveries of a tick are known before the first, and the order in which servers that end a step
+    at the same tick are simulated does not matter: runs of steps end as single steps do.
     """
 
-    def __init__(self, env: Environment, deliver: Callable[[T], None]) -> None:
+    def __init__(self, env: Environment) -> None:
         self._env = env
-        self._deliver = deliver
-        self._due: list[tuple[int, int, T]] = []  # heap
+        self._due: list[tuple[int, int, Delivery]] = []  # heap
         self._alarm = Alarm(env, self._ring, urgent=True)
         self._alarm_tick = NEVER
 
@@ -34,10 +32,10 @@ class TickQueue(Generic[T]):
         """Return ``tick``, or the next tick if that is not later than now."""
         return max(tick, self._env.tick + 1)
 
-    def post(self, tick: int, rank: int, item: T) -> None:
-        """Deliver ``item`` at ``tick`` (now, if that is past); items of a tick differ in rank."""
+    def post(self, tick: int, rank: int, delivery: Delivery) -> None:
+        """Deliver at ``tick`` (now, if that is past); deliveries of a tick differ in rank."""
         tick = max(tick, self._env.tick)
-        heappush(self._due, (tick, rank, item))
+        heappush(self._due, (tick, rank, delivery))
         if tick < self._alarm_tick:
             self._set_alarm(tick)
 
@@ -54,7 +52,7 @@ class TickQueue(Generic[T]):
         now, due = self._alarm_tick, self._due
         self._env.tick = now
         while due and due[0][0] <= now:
-            self._deliver(heappop(due)[2])
+            heappop(due)[2]()
         self._alarm_tick = NEVER
         if due:
             self._set_alarm(due[0][0])

@@ -22,7 +22,7 @@ class VisibleTokens:
 
     def watch(self, seq: Sequence, step: int) -> None:
         """Begin with a request whose prompt is computed, if it reasons."""
-        if self._recorder.requests[seq.number].reasoning_tokens and seq.number not in self._watched:
+        if seq.number in self._recorder.hidden and seq.number not in self._watched:
             self._watched.add(seq.number)
             heappush(self._due, (step, seq.number, seq))
 
@@ -38,8 +38,7 @@ class VisibleTokens:
         due = self._due
         while due and due[0][0] <= step:
             _, row, seq = due[0]
-            hidden = self._recorder.requests[row].reasoning_tokens or 0
-            missing = hidden + 1 - seq.generated_tokens
+            missing = self._recorder.hidden[row] + 1 - seq.generated_tokens
             if missing > 0 and not seq.finished:
                 rows = missing if batch.lockstep is None else batch.lockstep.rows
                 heapreplace(due, (step - (-missing // rows), row, seq))

@@ -4,12 +4,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
+
+from servetwin.workloads.trace import AnyArray as AnyArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-AnyArray: TypeAlias = npt.NDArray[Any]
 Columns: TypeAlias = dict[str, AnyArray]
 """All of one length."""
 Frame: TypeAlias = "pd.DataFrame"

@@ -20,9 +20,9 @@ from servetwin.workloads.generators.generate import (
 from servetwin.workloads.generators.lengths import LognormalTokens, TokenLaw
 from servetwin.workloads.generators.pauses import LognormalPause, MixedPause, PauseDistribution
 from servetwin.workloads.graphs.task_graph import earliest_arrivals_s
-from servetwin.workloads.request import Request, with_columns
+from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import Trace, as_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,8 @@ def _with_sub_agents(
                 awaited.append(requests[-1].request_id)
             requests.append(replace(after, parent_ids=tuple(awaited)))
     arrivals_s = earliest_arrivals_s(requests)
-    return list(with_columns(requests, arrival_s=[arrivals_s[r.request_id] for r in requests]))
+    earliest_s = [arrivals_s[request.request_id] for request in requests]
+    return list(as_columns(requests).with_columns(arrival_s=earliest_s))
 
 
 def _conversation(

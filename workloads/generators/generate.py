@@ -1,6 +1,5 @@
 """Seeded synthetic traces of independent requests, and what generators share."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any
@@ -19,13 +18,12 @@ from servetwin.workloads.generators.lengths import LengthDistribution, TokenLaw
 from servetwin.workloads.generators.prefixes import PrefixGroups
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.readers.prompt_records import NO_TIMES
-from servetwin.workloads.request import requests_of
 from servetwin.workloads.rows import counted
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import Requests, Trace
 
 SOURCE = "generated"
 MOST_REQUESTS = 10_000_000
-"""A trace is held in memory, about 500 bytes a request."""
+"""A trace is held in memory, 32 bytes a request and what it has beside its lengths."""
 FOLLOWERS_NOTE = (
     "requests with a parent arrive delay_s after its arrival, the earliest they can: meant for"
     " closed-loop replay, where they arrive delay_s after its answer"
@@ -61,11 +59,15 @@ def generate(spec: WorkloadSpec, seed: int) -> Trace:
     arrivals_s = arrival_times_s(spec.arrivals, spec.requests, arrivals_rng)
     prompts, outputs = spec.lengths.sample(spec.requests, lengths_rng)
     prefixes = spec.prefixes
-    names = (f"{SOURCE}:{row}" for row in range(1, spec.requests + 1))
-    columns: list[Iterable[Any]] = [names, arrivals_s.tolist(), prompts.tolist(), outputs.tolist()]
+    columns = {"arrival_s": arrivals_s, "prompt_tokens": prompts, "output_tokens": outputs}
+    names = [f"{SOURCE}:{row}" for row in range(1, spec.requests + 1)]
+    requests = Requests({"request_id": names, **columns})
     if prefixes:
-        columns += [prefixes.block_ids(prompts, prefixes_rng), repeat(prefixes.block_tokens)]
-    return Trace(tuple(requests_of(columns)), SOURCE, notes=(f"{spec.describe()}; seed {seed}",))
+        requests = requests.with_columns(
+            prefix_block_ids=prefixes.block_ids(prompts, prefixes_rng),
+            block_tokens=repeat(prefixes.block_tokens),
+        )
+    return Trace(requests, SOURCE, notes=(f"{spec.describe()}; seed {seed}",))
 
 
 def require_possible(requests: int) -> None:
@@ -106,7 +108,7 @@ def arrival_times_s(
 def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:
     """Return a trace without times as a Poisson process of this rate; the order stays."""
     (rng,) = random_streams(seed, 1)
-    times_s = arrival_times_s(PoissonArrivals(rate_per_s), len(trace), rng).tolist()
+    times_s = arrival_times_s(PoissonArrivals(rate_per_s), len(trace), rng)
     notes = tuple(note for note in trace.notes if note != NO_TIMES)
     note = f"no arrival times in the file: a Poisson process of {rate_per_s:g}/s (seed {seed})"
     return replace(trace, notes=notes, timed=True).changed(note, arrival_s=times_s)
@@ -115,7 +117,7 @@ def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:
 def with_output_lengths(trace: Trace, outputs: TokenLaw, shown: str, seed: int) -> Trace:
     """Return the trace with other output lengths, drawn from ``outputs``; answers count no more."""
     _, rng = random_streams(seed, 2)
-    lengths = outputs.sample(len(trace), rng).tolist()
+    lengths = outputs.sample(len(trace), rng)
     note = f"outputs {shown}, seed {seed}"
     return trace.changed(note, output_tokens=lengths, answer=repeat(None))
 
@@ -134,5 +136,5 @@ def with_reasoning(trace: Trace, name: str, seed: int) -> Trace:
     quantiles = REASONING[name]["quantiles"]
     *_, rng = random_streams(seed, 7)
     shares = np.interp(rng.random(len(trace)), np.linspace(0, 1, len(quantiles)), quantiles)
-    hidden = (shares * [request.output_tokens for request in trace]).round().astype(int).tolist()
+    hidden = (shares * trace.column("output_tokens")).round().astype(int)
     return trace.changed(f"{REASONING[name]['source']} (seed {seed})", reasoning_tokens=hidden)

@@ -216,8 +216,8 @@ class EmpiricalLengths:
     @classmethod
     def of(cls, trace: Trace, jitter: float = 0.0) -> "EmpiricalLengths":
         """Build it from the joint lengths of a trace."""
-        pairs = tuple((r.prompt_tokens, r.output_tokens) for r in trace)
-        return cls(trace.source, pairs, jitter)
+        lengths = (trace.column(name).tolist() for name in ("prompt_tokens", "output_tokens"))
+        return cls(trace.source, tuple(zip(*lengths, strict=True)), jitter)
 
     def sample(self, count: int, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
         """Return ``count`` pairs of the trace."""

@@ -1,15 +1,15 @@
 """Shared prefixes of generated prompts, as chained block ids."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count, islice, repeat
 
 import numpy as np
 
-from servetwin.workloads.block_ids import BlockIds
+from servetwin.workloads.block_ids import BlockIds, Ids
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.arrivals import FloatArray, check_not_negative
 from servetwin.workloads.generators.lengths import IntArray
-from servetwin.workloads.request import BLOCK_TOKENS, Request
+from servetwin.workloads.request import BLOCK_TOKENS
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
@@ -86,7 +86,7 @@ def with_shared_texts(trace: Trace, share: float, texts: int, seed: int) -> Trac
         raise TraceError(f"a shared part must be 0 to 1 of a prompt, not {share:g}")
     if not share or trace.has_prefix_ids:
         return trace
-    prompts = np.array([request.prompt_tokens for request in trace], dtype=np.int64)
+    prompts = trace.column("prompt_tokens")
     shared = np.minimum((share * prompts).astype(int), prompts - 1).clip(0) // BLOCK_TOKENS
     longest = max(1, BLOCK_TOKENS * int(shared.max(initial=0)))
     groups = PrefixGroups(texts, longest, block_tokens=BLOCK_TOKENS)
@@ -98,28 +98,21 @@ def with_shared_texts(trace: Trace, share: float, texts: int, seed: int) -> Trac
 def with_conversations(trace: Trace) -> Trace:
     """Return the trace with prompts that begin with the prompt and the answer before them in their
     session; a prompt that is too short for that begins anew."""
-    if trace.has_prefix_ids or not any(request.session_id for request in trace):
+    if trace.has_prefix_ids or not any(trace.column("session_id")):
         return trace
     latest: dict[str, tuple[int, BlockIds]] = {}
     own_ids = count()
-    requests = []
+    prompts, answers = list[Ids](), list[Ids]()
     for request in trace:
         tokens, chain = latest.get(request.session_id or "", (0, BlockIds.of(())))
         begins = chain if tokens <= request.prompt_tokens else BlockIds.of(())
         whole = request.total_tokens // BLOCK_TOKENS
         chain = begins + islice(own_ids, whole - len(begins))
-        requests.append(_with_chain(request, chain))
+        full = request.prompt_tokens // BLOCK_TOKENS
+        prompts.append(chain[:full])
+        answers.append(chain[full:])
         if request.session_id:
             latest[request.session_id] = request.total_tokens, chain
-    return trace.replaced(requests, "assumed: a prompt begins with its session so far")
-
-
-def _with_chain(request: Request, chain: BlockIds) -> Request:
-    """Return the request with one id per full block of its prompt, then those of its answer."""
-    full = request.prompt_tokens // BLOCK_TOKENS
-    return replace(
-        request,
-        prefix_block_ids=chain[:full],
-        answer_block_ids=chain[full:],
-        block_tokens=BLOCK_TOKENS,
-    )
+    ids = {"prefix_block_ids": prompts, "answer_block_ids": answers}
+    note = "assumed: a prompt begins with its session so far"
+    return trace.changed(note, **ids, block_tokens=repeat(BLOCK_TOKENS))

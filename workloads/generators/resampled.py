@@ -143,7 +143,7 @@ def _copied(
 
 
 def _conversations(trace: Trace) -> Sequence[Conversation]:
-    if not any(request.parent_ids for request in trace):
+    if not any(trace.column("parent_ids")):
         return [[request] for request in trace]
     roots = tasks(links_of(trace))
     conversations: dict[str, Conversation] = {}

@@ -4,9 +4,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.trace import as_columns, column
 
 Links = Mapping[str, Sequence[str]]
 """The parents of every request, by its id; none for a root."""
@@ -101,7 +104,8 @@ def without_broken_links(
         if link := broken.get(request.request_id):
             name = field if len(request.parent_ids) > 1 else field.removesuffix("s")
             rows.reject(line, RowError(name, link.reason, link.parent))
-    return detach_orphans([request for _, request in parsed if request.request_id not in broken])
+    kept = [request for _, request in parsed if request.request_id not in broken]
+    return list(detach_orphans(kept))
 
 
 def tasks(links: Links) -> dict[str, str]:
@@ -127,8 +131,10 @@ def tasks(links: Links) -> dict[str, str]:
     return {name: leader(name) for name in links}
 
 
-def detach_orphans(requests: Sequence[Request]) -> list[Request]:
+def detach_orphans(requests: Sequence[Request]) -> Sequence[Request]:
     """Leave out the parents that are not among the requests."""
+    if not any(column(requests, "parent_ids")):
+        return requests
     present = {request.request_id for request in requests}
     return [
         request
@@ -138,11 +144,13 @@ def detach_orphans(requests: Sequence[Request]) -> list[Request]:
     ]
 
 
-def without_failed(requests: Sequence[Request]) -> list[Request]:
+def without_failed(requests: Sequence[Request]) -> Sequence[Request]:
     """Return the answered requests; those after a failed one wait for its parents instead.
 
     Where it was the only parent, the delay becomes the sum of both.
     """
+    if not any(column(requests, "parent_ids")):
+        return as_columns(requests)[np.flatnonzero(column(requests, "status") == "ok")]
     failed = {request.request_id: request for request in requests if request.status == "failed"}
     answered = [_past(request, failed) for request in requests if request.status == "ok"]
     return detach_orphans(answered)

@@ -1,7 +1,8 @@
 """Our own trace format, read and written: JSON Lines, a header record, then the requests."""
 
 import json
-from dataclasses import MISSING, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from servetwin.workloads.files import open_text, write_whole
 from servetwin.workloads.generators.chaining import shared_length
 from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.readers.prompt_fields import prompt_content
-from servetwin.workloads.request import Request, request_of
+from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import DEFAULTS, Requests, Trace, as_columns, column
 
 SCHEMA = "servetwin-trace-1"
 
@@ -48,8 +49,14 @@ def is_header(row: str) -> bool:
 def trace_text(trace: Trace) -> str:
     """Return the lines of a trace's file."""
     header, blocks = _header(trace), _BlocksSoFar()
-    records = [header, *(_record(request, header) | blocks.added(request) for request in trace)]
-    return "".join(json.dumps(record) + "\n" for record in records)
+    hidden = {"headers", "prefix_block_ids", "answer_block_ids", *header}
+    columns = as_columns(trace.requests).columns
+    names = [field.name for field in fields(Request) if field.name in columns.keys() - hidden]
+    records = [
+        {n: v for n, v in zip(names, row, strict=True) if v != DEFAULTS[n]} | blocks.added(request)
+        for request, *row in zip(trace, *(columns[name].tolist() for name in names), strict=True)
+    ]
+    return "".join(json.dumps(record, default=dict) + "\n" for record in [header, *records])
 
 
 def _header(trace: Trace) -> dict[str, Any]:
@@ -64,22 +71,6 @@ def _header(trace: Trace) -> dict[str, Any]:
     if trace.notes:
         header["notes"] = trace.notes
     return header
-
-
-def _record(request: Request, header: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that differ from their defaults and from the header, and no secrets."""
-    record = {}
-    for field in fields(Request):
-        if field.name in ("headers", *_BLOCK_FIELDS):
-            continue
-        value = getattr(request, field.name)
-        is_in_header = field.name == "block_tokens" and field.name in header
-        if not is_in_header and (field.default is MISSING or value != field.default):
-            record[field.name] = dict(value) if field.name == "modal" else value
-    return record
-
-
-_BLOCK_FIELDS = ("prefix_block_ids", "answer_block_ids")
 
 
 class _BlocksSoFar:
@@ -130,6 +121,9 @@ _FIELDS = {**_FORMAT.checks, "prompt": prompt_content}
 MEASURED = ("first_token_s", "last_token_s", "cached_tokens", "error")
 """What a recorded trace has beside its requests (``loadtest.recorded`` reads it)."""
 _KNOWN = {*_FIELDS, *MEASURED}
+_AT_LEAST_1 = ("request_id", "prompt_tokens", "output_tokens")
+_PLAIN = {"arrival_s", *_AT_LEAST_1}
+"""The fields of most records, which depend on no other record."""
 
 
 def recognises(row: str) -> bool:
@@ -144,7 +138,10 @@ def read(rows: Rows) -> Trace:
     """
     reader = RecordReader(rows)
     parsed = rows.parse(reader.parse)
-    requests = tuple(without_broken_links(rows, parsed, "parent_ids"))
+    requests: Sequence[Request] = Requests.of_records([fields for _, fields in parsed])
+    if any(column(requests, "parent_ids")):
+        numbered = [(line, each) for (line, _), each in zip(parsed, requests, strict=True)]
+        requests = tuple(without_broken_links(rows, numbered, "parent_ids"))
     notes = (*reader.header.get("notes", ()), *reader.notes)
     clock_s, timed = reader.header.get("clock_s"), reader.header.get("timed", True)
     return Trace(requests, reader.source, clock_s, notes, timed)
@@ -177,13 +174,18 @@ class RecordReader:
         self.first_line = 1 if header is None else 2
         self.source = self.header.get("source", rows.source)
         self._header_columns = rows.header_columns
+        self._is_plain = bool(header) and not ("block_tokens" in self.header or rows.header_columns)
         self._seen: set[str] = set()
         self._blocks = _BlocksSoFar()
         self._unknown: set[str] = set()
 
-    def parse(self, line: int, row: str) -> tuple[int, Request]:
-        """Return the line of a record and its request. Raises ``RowError``."""
+    def parse(self, line: int, row: str) -> tuple[int, dict[str, Any]]:
+        """Return the line of a record and its fields. Raises ``RowError``."""
         whole = check.json_object(row)
+        if whole.keys() == _PLAIN and self._is_plain and all(map(whole.get, _AT_LEAST_1)):
+            fields = {name: _FIELDS[name](name, value) for name, value in whole.items()}
+            self._require_new(fields["request_id"])
+            return line, fields
         record = without_headers(whole, self._header_columns)
         fields = self._defaults(line) | check.checked(record, _FIELDS, _FORMAT.required)
         if parent := fields.pop("parent_id", None):
@@ -193,7 +195,7 @@ class RecordReader:
         _check_together(fields)
         self._unknown.update(record.keys() - _KNOWN)
         fields["headers"] = request_headers(whole, self._header_columns)
-        return line, request_of(fields)
+        return line, fields
 
     @property
     def notes(self) -> tuple[str, ...]:

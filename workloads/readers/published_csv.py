@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from servetwin.workloads.fields import FORMATS, cell_seconds, stamp_ns
-from servetwin.workloads.request import request_of
 from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.tables.moments import cell_count
 from servetwin.workloads.tables.names import meanings
 from servetwin.workloads.tables.table import Cells, Table, split_cells
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import Requests, Trace
 
 Kind = Literal["count", "seconds", "stamp", "text"]
 Values = dict[str, Any]
@@ -73,7 +72,7 @@ class CsvReader:
                 raise rows.failure(table.line, error)
         parsed = table.parsed(self.parse)
         origin = min((row["time"] for row in parsed), default=0) if self.begins_at_zero else 0
-        requests = tuple(map(request_of, self.records(rows.source, parsed, origin)))
+        requests = Requests.of_records([*self.records(rows.source, parsed, origin)])
         differing = sum(map(_differs, parsed))
         notes = (f"{counted(differing, 'row')} whose total is not the sum",) if differing else ()
         return Trace(requests, rows.source, self.clock_s(parsed), notes)

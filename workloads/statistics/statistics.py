@@ -180,9 +180,8 @@ def statistics(trace: Trace) -> dict[str, Any]:
     ``ties`` is the share of gaps that are 0; ``prefix`` is None where no request has ids,
     ``sessions`` where none has a session.
     """
-    arrivals_s = np.array([r.arrival_s for r in trace], np.float64)
-    prompts = np.array([r.prompt_tokens for r in trace], np.float64)
-    outputs = np.array([r.output_tokens for r in trace], np.float64)
+    names = ("arrival_s", "prompt_tokens", "output_tokens")
+    arrivals_s, prompts, outputs = (trace.column(name).astype(float) for name in names)
     gaps_s = np.diff(arrivals_s)
     return {
         "rows": len(trace),

@@ -173,7 +173,7 @@ def _written(path: Path) -> AbstractContextManager[None]:
 
 def identity(options: ScenarioOptions, trace: Trace, slo: SLO, keys: Sequence[str]) -> str:
     """Return a digest of all that the figures depend on, beside a point's own values and rate."""
-    trace_digest = blake2b(repr(trace.requests).encode(), digest_size=16).hexdigest()
+    trace_digest = blake2b(repr(tuple(trace.requests)).encode(), digest_size=16).hexdigest()
     texts = [*options.servers.profile, options.policy.batching, options.policy.kv]
     facts = {
         "servetwin": machine_facts()["servetwin"],
