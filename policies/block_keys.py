@@ -8,11 +8,14 @@ import hashlib
 from array import array
 from collections.abc import Iterable
 from typing import Protocol
+from zlib import crc32
 
 from servetwin.policies.sequence import Keys
 from servetwin.workloads.request import Request
 
 _BLOCK_INDEX_BITS = 24
+_ADAPTER_SHIFT = 128
+"""Above the bits of all keys."""
 
 
 class BlockKeys(Protocol):
@@ -29,14 +32,22 @@ class PrefixKeys:
     the memory's (512 against 16), the ids are the keys. Two prompts that part inside a trace's
     block then share nothing of it. Elsewhere each block gets a key from the id that it ends in.
     Blocks past the last id belong to one request and have no key. Ids of the answer follow the
-    ids of the prompt.
+    ids of the prompt. With ``by_model``, prompts for different adapters share nothing.
     """
 
-    def __init__(self, block_tokens: int) -> None:
+    def __init__(self, block_tokens: int, by_model: bool = False) -> None:
         self.block_tokens = block_tokens
+        self._by_model = by_model
 
     def of(self, request: Request) -> tuple[Keys, int]:
         """Return (chained keys of the leading blocks, blocks per key); prompts may end unnamed."""
+        keys, blocks = self._of_prompt(request)
+        if not self._by_model or request.model is None:
+            return keys, blocks
+        adapter = crc32(request.model.encode()) + 1 << _ADAPTER_SHIFT
+        return [key + adapter for key in keys], blocks
+
+    def _of_prompt(self, request: Request) -> tuple[Keys, int]:
         ids, id_tokens, size = request.prefix_block_ids, request.block_tokens, self.block_tokens
         named_tokens = request.prompt_tokens
         if request.answer_block_ids:

@@ -11,6 +11,7 @@ _MODES = {
     "decisions": "Without drafts",
     "drafts": "Drafts, decided in step (`--drafts`)",
     "drafts_ahead": "Drafts, decided ahead (`--drafts-ahead`)",
+    "adapters": "LoRA adapters, more than there are slots for (`--adapters`)",
 }
 KEPT = Path(__file__).parents[1] / "evidence" / "conformance.json"
 _INTRODUCTION = """# Conformance with vLLM
@@ -29,7 +30,7 @@ engine drives it. Settings are drawn independently of each other: memories, budg
 layers, prompts that share prefixes or repeat an answer while it runs, priorities, aborts, answers
 that stop, several answers, fewer active sequences than the runner has room for, adaptive thresholds
 of long prompts, limits of queued tokens (`AsyncLLM.check_admission`); with `--drafts` also drafts,
-with `--drafts-ahead` drafts whose steps are decided ahead.
+with `--drafts-ahead` drafts whose steps are decided ahead, with `--adapters` LoRA adapters.
 vLLM 0.32 has no `max_num_partial_prefills` any more. Of a workload that differs, the command prints
 the smallest one found that still does, and the size: steps, mean TTFT and mean TPOT in the step
 times of `tests/support/llama-3-8b-h100.json`.

@@ -26,6 +26,8 @@ class BlockPool:
         """Blocks that a sequence takes for each ``block_tokens`` new positions, at most."""
         self.gives_back = False
         """Whether decodes give blocks back while they go on."""
+        self.apart_by_adapter = config.adapter_slots > 0
+        """Whether prompts for different adapters share nothing (vLLM)."""
         self._free = self.total_blocks
         self._watermark = config.watermark_of(self.total_blocks)
         self._watermark_alone = self._watermark if config.watermark_alone else 0

@@ -28,6 +28,20 @@ class AdapterSlots(ArrivalOrder):
         self._resident: dict[str, None] = {}
         """The adapters in slots, the one asked for least recently first."""
 
+    def push(self, seq: Sequence) -> None:
+        """Add a sequence: as the first after preemption (vLLM), else in order of arrival."""
+        self.size += 1
+        waiting = self._arrived
+        place = 0 if seq.preemptions else len(waiting)
+        while place and waiting[place - 1].arrival_number > seq.arrival_number:
+            place -= 1
+        waiting.insert(place, seq)
+
+    def discard(self, seq: Sequence) -> None:
+        """Remove a sequence, which must wait."""
+        self.size -= 1
+        self._arrived.remove(seq)
+
     def head(self) -> Sequence | None:
         """Return the first sequence whose adapter has a slot, or gets one; None without any."""
         used: set[str] | None = None

@@ -76,6 +76,10 @@ class DecidedAhead(UnifiedBatching):
         """Return whether ``seq``, just added, may change the batch of the step after the next."""
         return bool(self._ended or self.config.queue_limit is not None or self.has_slot())
 
+    def adapting(self) -> list[Sequence]:
+        """Return the running sequences whose adapters a step needs: those that have a row."""
+        return [seq for seq in self.holders() if not seq.finished or self.rows_of(seq, 1)]
+
     def load(self) -> Load:
         """Return (running sequences, waiting sequences, free KV tokens)."""
         running, waiting, free_tokens = super().load()

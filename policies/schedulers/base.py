@@ -54,7 +54,7 @@ class SchedulerBase:
     def build_queue(self, config: PolicyConfig) -> WaitingQueue:
         """Return the empty waiting queue; a subclass may have another order."""
         if config.adapter_slots:
-            return AdapterSlots(config, self.holders)
+            return AdapterSlots(config, self.adapting)
         return queue_in_order(self.memory, config)
 
     def add(self, seq: Sequence) -> Refusal | None:
@@ -176,6 +176,10 @@ class SchedulerBase:
     def holders(self) -> list[Sequence]:
         """Return all sequences that hold KV memory."""
         return [*self.decodes, *self.prompts]
+
+    def adapting(self) -> list[Sequence]:
+        """Return the running sequences whose adapters a step needs."""
+        return self.holders()
 
     def waiting(self) -> Iterable[Sequence]:
         """Return the waiting sequences, in no order."""

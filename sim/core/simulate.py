@@ -112,7 +112,9 @@ def finished_run(recorder: Recorder, wall_s: float) -> Run:
 
 def keys_of(memory: KVMemory) -> BlockKeys | None:
     """Return the names of prompt blocks, by the ids of the trace, where a memory shares them."""
-    return PrefixKeys(memory.block_tokens) if memory.shares_prefixes else None
+    if not memory.shares_prefixes:
+        return None
+    return PrefixKeys(memory.block_tokens, getattr(memory, "apart_by_adapter", False))
 
 
 def as_sequence(

@@ -40,6 +40,7 @@ def policies_of(workload: Workload) -> PolicyConfig:
         decide_ahead=workload.decide_ahead,
         draft_rows=workload.draft_rows,
         draft_slots=workload.draft_slots,
+        adapter_slots=workload.adapter_slots,
     )
 
 
@@ -85,7 +86,9 @@ class OwnServer:
     def add(self, asked: Asked) -> None:
         """Queue a request."""
         seq = Sequence(asked.name, 0.0, len(asked.prompt), len(asked.answer), samples=asked.n)
-        seq.block_keys = token_keys(asked.prompt + asked.answer, BLOCK_TOKENS)
+        adapter = str(asked.adapter or "")
+        seq.adapter = adapter or None
+        seq.block_keys = token_keys(asked.prompt + asked.answer, BLOCK_TOKENS, adapter)
         seq.names_answer = True
         seq.priority = -asked.priority
         seq.estimated_tokens += asked.stops

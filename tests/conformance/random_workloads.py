@@ -80,6 +80,18 @@ def with_drafts(workload: Workload, ahead: bool = False) -> Workload:
     )  # fmt: skip
 
 
+def with_adapters(workload: Workload) -> Workload:
+    """Return the workload whose requests ask for LoRA adapters, more than there are slots for."""
+    rng = Random(f"adapters {workload.name}")
+    slots, kinds = rng.choice([1, 1, 2, 3]), rng.choice([2, 4, 8])
+    requests, chosen = list[Asked](), dict[str, int]()
+    for asked in workload.requests:
+        own = chosen.get(asked.parent or "") or rng.randint(0, kinds)
+        chosen[asked.name] = own
+        requests.append(replace(asked, adapter=own, priority=0))
+    return replace(workload, adapter_slots=slots, priorities=False, requests=requests)
+
+
 def _fitting_blocks(blocks: int, watermark: float) -> int:
     """Return a number of blocks of which the watermark is the same with vLLM's own block."""
     while int(watermark * blocks) != int(watermark * (blocks + 1)):

@@ -12,7 +12,7 @@ import pytest
 from tests.conformance.comparison import compare
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
-from tests.conformance.random_workloads import random_workload, with_drafts
+from tests.conformance.random_workloads import random_workload, with_adapters, with_drafts
 from tests.conformance.vllm import INTERPRETER, compared, digest, started_vllm
 from tests.conformance.workload import Step
 
@@ -43,6 +43,14 @@ def test_drafts_are_verified_as_by_vllm(mode: str, foreseen: bool) -> None:
         workload = with_drafts(random_workload(int(seed)), ahead=mode == "drafts_ahead")
         steps = drive(workload, OwnServer(policies_of(workload), foreseen=foreseen))
         assert digest(steps) == recorded, f"workload {seed} with drafts"
+
+
+def test_adapters_get_their_slots_as_in_vllm() -> None:
+    assert len(RECORDED["adapters"]) >= 25
+    for seed, recorded in RECORDED["adapters"].items():
+        workload = with_adapters(random_workload(int(seed)))
+        steps = drive(workload, OwnServer(policies_of(workload)))
+        assert digest(steps) == recorded, f"workload {seed} with adapters"
 
 
 def test_another_policy_is_seen_with_its_first_difference() -> None:

@@ -26,7 +26,7 @@ from tests.conformance.cost import cost
 from tests.conformance.designs import DESIGNS, size
 from tests.conformance.drive import drive
 from tests.conformance.own_server import OwnServer, policies_of
-from tests.conformance.random_workloads import random_workload, with_drafts
+from tests.conformance.random_workloads import random_workload, with_adapters, with_drafts
 from tests.conformance.shrinking import shrink
 from tests.conformance.workload import Step, Workload
 from tests.support.paths import ROOT
@@ -114,17 +114,21 @@ def main(
     record: Path | None = None,
     drafts: Annotated[bool, typer.Option(help="Of speculation.")] = False,
     drafts_ahead: Annotated[bool, typer.Option(help="Of speculation, decided ahead.")] = False,
+    adapters: Annotated[bool, typer.Option(help="Of LoRA adapters.")] = False,
     evidence: Path | None = None,
 ) -> None:
     """Compare so many random workloads, from seed FIRST on."""
     mode = "drafts_ahead" if drafts_ahead else "drafts" if drafts else "decisions"
+    mode = "adapters" if adapters else mode
     found = list[Comparison]()
     differences = list[dict[str, str]]()
     digests: dict[str, str] = {}
     with started_vllm(python) as vllm:
         for seed in range(first, first + workloads):
             workload = random_workload(seed)
-            if mode != "decisions":
+            if adapters:
+                workload = with_adapters(workload)
+            elif mode != "decisions":
                 workload = with_drafts(workload, drafts_ahead)
             theirs = vllm.steps(workload)
             digests[str(seed)] = digest(theirs)

@@ -18,6 +18,7 @@ import torch
 import vllm
 from vllm.config import (
     CacheConfig,
+    LoRAConfig,
     ModelConfig,
     ParallelConfig,
     SchedulerConfig,
@@ -25,6 +26,7 @@ from vllm.config import (
     VllmConfig,
 )  # fmt: skip
 from vllm.exceptions import MaxQueuedTokensError
+from vllm.lora.request import LoRARequest
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import get_hash_fn_by_name
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -94,7 +96,7 @@ class VllmServer:
             self._answers[name] = asked.answer
             request = Request(
                 name, asked.prompt, params, None, arrival_time=arrival_s, priority=asked.priority,
-                block_hasher=self._hasher,
+                block_hasher=self._hasher, lora_request=_adapter(asked),
             )  # fmt: skip
             self._frontend.request_states[name] = SimpleNamespace(
                 prompt_len=len(asked.prompt), is_prefilling=True
@@ -220,9 +222,11 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
             method="ngram", num_speculative_tokens=workload.draft_rows, prompt_lookup_max=2,
             target_model_config=model, target_parallel_config=ParallelConfig(),
         )  # fmt: skip
+    slots = workload.adapter_slots
+    adapters = LoRAConfig(max_lora_rank=8, max_loras=slots) if slots else None
     config = VllmConfig(
         model_config=model, scheduler_config=scheduling, cache_config=caching,
-        speculative_config=drafting,
+        speculative_config=drafting, lora_config=adapters,
     )  # fmt: skip
     config.cache_config.num_gpu_blocks = blocks
     scheduling.async_scheduling = workload.decide_ahead  # which vLLM turns off on CPUs
@@ -242,6 +246,11 @@ def _scheduler(workload: Workload, model: ModelConfig) -> Scheduler:
     )
     scheduler.num_lookahead_tokens = workload.draft_slots
     return scheduler
+
+
+def _adapter(asked: Asked) -> LoRARequest | None:
+    number = asked.adapter
+    return LoRARequest(f"adapter {number}", number, f"/adapters/{number}") if number else None
 
 
 def _layers(group: str) -> KVCacheSpec:

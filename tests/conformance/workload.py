@@ -31,6 +31,8 @@ class Asked:
     """Answers, all alike."""
     stops: bool = False
     """Whether the last token says that the answer ends, before ``max_tokens`` does."""
+    adapter: int = 0
+    """Number of its LoRA adapter; 0: the base model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Workload:
     """Drafted tokens that each decode verifies in a step."""
     draft_slots: int = 0
     """Positions behind its rows that a drafter fills."""
+    adapter_slots: int = 0
+    """LoRA adapters of running requests at most; 0: there are none."""
     requests: list[Asked] = field(default_factory=list)
 
     def to_json(self) -> str:

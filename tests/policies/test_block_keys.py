@@ -1,5 +1,7 @@
 """Keys of prompt blocks: equal keys mean equal prompts up to the end of the block."""
 
+from dataclasses import replace
+
 import pytest
 
 from servetwin.policies.block_keys import PrefixKeys, token_keys
@@ -26,6 +28,18 @@ def test_blocks_without_ids_have_no_key() -> None:
     assert block_keys(keys, request("a", prompt=9)) == [None, None]
     ids_end_early = request("b", prompt=19, ids=(7, 8))
     assert block_keys(keys, ids_end_early) == [(7, 0), (8, 1), None, None]
+
+
+def test_prompts_for_different_adapters_have_different_keys() -> None:
+    keys = PrefixKeys(block_tokens=4, by_model=True)
+    base, sql, again, chat = (
+        block_keys(keys, replace(request("a", prompt=9, ids=(7, 8)), model=model))
+        for model in (None, "sql", "sql", "chat")
+    )
+    assert base == block_keys(PrefixKeys(block_tokens=4), request("a", prompt=9, ids=(7, 8)))
+    assert sql == again
+    assert not {*base} & {*sql}
+    assert not {*sql} & {*chat}
 
 
 @pytest.mark.parametrize(("block_tokens", "named"), [(1, 8), (2, 4), (4, 2), (8, 1), (3, 2)])

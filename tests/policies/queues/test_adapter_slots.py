@@ -40,7 +40,8 @@ def test_what_runs_uses_no_more_adapters_than_there_are_slots(
 
 @given(requests=workloads())
 def test_with_a_slot_for_each_adapter_nothing_changes(requests: list[Request]) -> None:
-    config = PolicyConfig(kv_tokens=160, block_tokens=4, max_model_len=70, max_seqs=5)
+    """Where none is preempted: such a one goes before all that wait."""
+    config = PolicyConfig(kv_tokens=5000, block_tokens=4, max_model_len=70, max_seqs=5)
     plain = simulate(requests, build_scheduler(config), STEP_TIME)
     slots = simulate(requests, build_scheduler(replace(config, adapter_slots=3)), STEP_TIME)
     assert plain.requests.equals(slots.requests)
