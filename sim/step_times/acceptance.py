@@ -1,8 +1,7 @@
 """The number of tokens that come out of a pass that verifies drafts: distributions, and draws.
 
 A pass computes ``rows`` rows of a sequence: that of its last token, and those of the drafted
-tokens. The prefill yields the first token, so an answer of m tokens takes ``passes(m - 1)`` passes
-on average; ``passes(m)`` for diffusion, whose first block has the first token.
+tokens. The prefill yields the first token of an answer; for diffusion, the first block has it.
 
 ========== ======================================================================================
 Chain      a draft model proposes a row of tokens: Leviathan et al. (ICML 2023), Chen et al. (2023);
@@ -28,7 +27,6 @@ from servetwin.policies.batch import Batch
 from servetwin.policies.config import PolicyConfig, require
 from servetwin.policies.drafted_decodes import DraftedDecodes, IntArray
 from servetwin.policies.sequence import Sequence
-from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.workloads.errors import PolicyError
 
 Counts = npt.NDArray[np.integer[Any]]
@@ -50,9 +48,6 @@ class Acceptance(Protocol):
     @property
     def prompt_token(self) -> bool:
         """Return whether the pass of a prompt yields a token, as ``prompt_token`` of policies."""
-
-    def passes(self, tokens: int) -> float:
-        """Return the mean number of passes for ``tokens`` tokens; the last may yield too many."""
 
     def emissions(self, rng: np.random.Generator, answers: int, first: int, passes: int) -> Counts:
         """Return the tokens of ``passes`` passes from pass ``first`` on, a row for each answer."""
@@ -77,21 +72,6 @@ class OrderedAcceptance(Acceptance):
     @abstractmethod
     def reach(self) -> tuple[float, ...]:
         """Probabilities that at least 1, 2, ... drafted tokens are accepted."""
-
-    def distribution(self) -> FloatArray:
-        """Return the probabilities that 1, 2, ... tokens come out."""
-        return -np.diff([1.0, *self.reach, 0.0])
-
-    def passes(self, tokens: int) -> float:
-        """Return the mean passes f(tokens): f(n) = 1 + sum over k of P(k) f(n - k), 0 for n <= 0.
-
-        More than tokens / (1 + E[accepted]): the last pass may yield too many.
-        """
-        shares = self.distribution()
-        means = np.zeros(len(shares) + tokens)  # entry len(shares) - 1 is of 0 tokens
-        for end in range(len(shares), len(means)):
-            means[end] = 1.0 + shares @ means[end - len(shares) : end][::-1]
-        return float(means[-1])
 
     def emissions(self, rng: np.random.Generator, answers: int, first: int, passes: int) -> Counts:
         """Return independent draws of ``distribution``."""
@@ -217,10 +197,6 @@ class Diffusion:
     def rows(self) -> int:
         """``block_tokens``."""
         return self.block_tokens
-
-    def passes(self, tokens: int) -> float:
-        """``refinements`` for each block begun."""
-        return float(self.refinements * -(-tokens // self.block_tokens))
 
     def emissions(self, rng: np.random.Generator, answers: int, first: int, passes: int) -> Counts:
         """0, ..., 0, ``block_tokens``, over and over."""

@@ -39,10 +39,6 @@ class AttentionCost:
         share = self._parallel.path_share(decodes, False)
         return share * sum(token_s for _, token_s in self._groups_token_s)
 
-    def mixers(self) -> list[Mixer]:
-        """Return the mixer of each group of layers."""
-        return [group.mixer for group in self._deployment.model.layers]
-
     def split_tokens(self, decodes: int) -> int | None:
         """Return the tokens that ``decodes`` decodes see per split; None where nothing splits."""
         kernels = self._deployment.kernels

@@ -150,7 +150,7 @@ class ContextStepTime(RunPieces):
     def __init__(self, deployment: Deployment) -> None:
         self._affine = RooflineStepTime(deployment)
         self._attention = self._affine.cost.attention
-        self._mixers = self._attention.mixers()
+        self._mixers = [group.mixer for group in deployment.model.layers]
         self._limits = [mixer.resident_limit() for mixer in self._mixers]
         self._is_dilated = any(isinstance(m, Attention) and m.dilation > 1 for m in self._mixers)
         self._lines = Remembered(self._line)

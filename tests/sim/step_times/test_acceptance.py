@@ -23,7 +23,7 @@ from servetwin.sim.step_times.acceptance import (
     Verifier,
 )
 from servetwin.workloads.errors import PolicyError
-from tests.support.acceptance import mean_tokens_per_pass
+from tests.support.acceptance import distribution, mean_passes, mean_tokens_per_pass
 
 SIGNIFICANCE = 1e-3
 """Of tests with a fixed seed: a wrong law fails, a right one failed (or not) when written."""
@@ -128,7 +128,7 @@ def test_mean_passes_are_those_of_an_absorbing_chain(
     law: Acceptance, emitted: list[float], tokens: int
 ) -> None:
     expected = absorption_passes(emitted, tokens)
-    assert law.passes(tokens) == pytest.approx(expected, rel=1e-12)
+    assert mean_passes(law, tokens) == pytest.approx(expected, rel=1e-12)
     assert expected > tokens / mean_tokens_per_pass(law)
 
 
@@ -186,7 +186,7 @@ def test_a_chain_that_ends_where_the_drafter_is_unsure_follows_the_exact_law(
     """Against drafting token by token, each with a confidence of its own."""
     law, count = Chain(alpha, 4, least), 20_000
     tokens, drafts = stopped_passes(law, count)
-    expected = law.distribution() * count
+    expected = distribution(law) * count
     assert min(expected) > 5
     assert stats.chisquare(tokens, expected).pvalue > SIGNIFICANCE
     made = np.cumsum(drafts[::-1])[::-1] / count
@@ -232,7 +232,7 @@ def test_stopping_lies_between_one_draft_and_all_of_them(
 def test_blocks_of_four_take_25_passes_for_100_tokens() -> None:
     """Stern et al., section 4: m / k passes beside the one that predicts the first block."""
     whole = Chain(1.0, 3)
-    assert whole.passes(100) == 25.0
+    assert mean_passes(whole, 100) == 25.0
     assert drawn(whole, 25) == [4] * 25
     partly = Chain(0.8, 3)
     assert mean_tokens_per_pass(partly) == pytest.approx(sum(0.8**j for j in range(4)))
@@ -243,7 +243,7 @@ def test_a_diffusion_block_comes_out_at_once() -> None:
     law = Diffusion(block_tokens=8, refinements=3)
     assert drawn(law, 6) == [0, 0, 8, 0, 0, 8]
     assert (law.rows, mean_tokens_per_pass(law)) == (8, 8 / 3)
-    assert [law.passes(tokens) for tokens in (1, 8, 9, 256)] == [3, 3, 6, 96]
+    assert [mean_passes(law, tokens) for tokens in (1, 8, 9, 256)] == [3, 3, 6, 96]
 
 
 def judged(verifier: Verifier, *seqs: Sequence, passes: int = 40) -> list[list[int]]:
@@ -323,6 +323,6 @@ def test_impossible_laws_are_refused(make: Callable[[], Any], reason: str) -> No
 
 
 def test_mean_passes_grow_with_the_tokens() -> None:
-    passes = [Chain(0.6, 4).passes(tokens) for tokens in range(1, 200)]
+    passes = [mean_passes(Chain(0.6, 4), tokens) for tokens in range(1, 200)]
     assert passes[0] == 1.0
     assert all(a < b for a, b in pairwise(passes))

@@ -23,7 +23,7 @@ from servetwin.sim.techniques.decoding import BlockwiseDecoding, DraftedDecoding
 from servetwin.sim.techniques.drafting import SelfSpeculation, SpeculativeDecoding, TreeSpeculation
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.trace import Trace
-from tests.support.acceptance import mean_tokens_per_pass
+from tests.support.acceptance import mean_passes, mean_tokens_per_pass
 from tests.support.checked import CheckedScheduler, request
 from tests.support.decoding_techniques import (
     DRAFTED,
@@ -172,12 +172,12 @@ def test_a_request_alone_gains_what_the_closed_form_says(technique: DraftedDecod
     steps = drafted.steps[drafted.steps["decode_sequences"] > 0]
     passes = steps["steps"].groupby(steps["start_s"] // FAR_APART_S).sum().to_numpy()
     assert len(passes) == count
-    assert abs(passes.mean() - law.passes(tokens)) <= 4 * passes.std(ddof=1) / np.sqrt(count)
+    assert abs(passes.mean() - mean_passes(law, tokens)) <= 4 * passes.std(ddof=1) / np.sqrt(count)
 
     mean_context = prompt + (tokens - 1) // 2
     pass_s = drafted_pass_s(with_it.deployment, law.rows, 1, mean_context)
     step_s = plain_step_s(without.deployment, 1, mean_context)
-    expected = tokens * step_s / (law.passes(tokens) * pass_s)
+    expected = tokens * step_s / (mean_passes(law, tokens) * pass_s)
     ratios = decode_s(plain) / decode_s(drafted).mean()
     error = decode_s(drafted).std(ddof=1) / decode_s(drafted).mean() / np.sqrt(count)
     assert 4 * error < 0.02

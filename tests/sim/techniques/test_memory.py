@@ -19,7 +19,7 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.trace import Trace
-from tests.support.acceptance import mean_tokens_per_pass
+from tests.support.acceptance import distribution, mean_tokens_per_pass
 from tests.support.checked import request
 from tests.support.formulas.techniques import (
     break_even_bytes_per_s,
@@ -158,7 +158,7 @@ def test_hidden_drafts_in_a_simulation(alpha: float, drafts: int) -> None:
     decoding_s = (frame["last_token_s"] - frame["first_token_s"]).sum()
     per_pass = 2999 * 6 / decoding_s * step_s(phone(0.5), 1, 100)
     mean, tokens = mean_tokens_per_pass(law), np.arange(1, drafts + 2)
-    error = np.sqrt(law.distribution() @ (tokens - mean) ** 2 / ran.extra["simulation"]["steps"])
+    error = np.sqrt(distribution(law) @ (tokens - mean) ** 2 / ran.extra["simulation"]["steps"])
     assert per_pass == pytest.approx(mean, abs=4 * error)
     assert error < 0.015 * mean
 

@@ -12,7 +12,7 @@ from servetwin.sim.step_times.acceptance import Chain, Tree
 from servetwin.sim.step_times.roofline.decode_latency import ideal_deployment
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, EarlyExit
 from servetwin.sim.step_times.roofline.step_cost import StepCost
-from tests.support.acceptance import mean_tokens_per_pass
+from tests.support.acceptance import mean_passes, mean_tokens_per_pass
 from tests.support.formulas.speculation import needed_alpha
 from tests.support.formulas.techniques import (
     early_exit_gain_limit,
@@ -87,7 +87,7 @@ def attention_kernels() -> Iterator[Claim]:
 
 def several_tokens() -> Iterator[Claim]:
     """Yield what techniques gain that make several tokens a pass, or run fewer layers."""
-    yield Claim("passes of 100 tokens in blocks of 4", "26", 1 + Chain(1.0, 3).passes(100))
+    yield Claim("passes of 100 tokens in blocks of 4", "26", 1 + mean_passes(Chain(1.0, 3), 100))
     tree = mean_tokens_per_pass(Tree(0.6, (3, 2, 1, 1)))
     yield Claim("tokens a pass, tree of widths 3, 2, 1, 1 at 0.6", "3.4770304", tree)
     exits = EarlyExit(((0.5, 0.75), (1.0, 0.25)))
