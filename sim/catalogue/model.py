@@ -85,6 +85,10 @@ class ModelShape(FrozenModel):
         """Return the model with the mixer of every layer changed."""
         return self.with_layers(lambda g: [g.model_copy(update={"mixer": change(g.mixer)})])
 
+    def with_attentions(self, change: Callable[[Attention], Mixer]) -> "ModelShape":
+        """Return the model with every softmax attention with KV heads changed."""
+        return self.with_mixers(lambda one: change(one) if isinstance(one, Attention) else one)
+
     def with_ffns(self, change: Callable[[FeedForward], FeedForward]) -> "ModelShape":
         """Return the model with the FFN of every layer changed."""
         return self.with_layers(lambda g: [g.model_copy(update={"ffn": change(g.ffn)})])

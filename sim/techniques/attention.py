@@ -66,7 +66,35 @@ class AttentionChange(Technique):
         return group.model_copy(update=new)
 
 
-class GroupedQuery(AttentionChange):
+class MultiQuery(AttentionChange):
+    """One key and value head for all query heads; the model is trained so."""
+
+    @property
+    def shared_heads(self) -> int:
+        """Return the key and value heads of a layer."""
+        return 1
+
+    def change(self, attention: Attention, model: ModelShape) -> Attention:
+        """Return attention with so many; raise where they are more, or do not divide h."""
+        kv_heads = self.shared_heads
+        if kv_heads > attention.kv_heads or attention.heads % kv_heads:
+            raise self.refusal(
+                f"{kv_heads} kv_heads are not possible for {model.name}, which has "
+                f"{attention.heads} heads and {attention.kv_heads} kv_heads; they must divide the "
+                "former, and not exceed the latter"
+            )
+        return attention.model_copy(update={"kv_heads": kv_heads})
+
+    def off(self, setup: Setup) -> Setup:
+        """Return a model that comes with so many with multi-head attention; others as is."""
+        return setup.with_deployment(model=setup.deployment.model.with_attentions(self._unshared))
+
+    def _unshared(self, attention: Attention) -> Attention:
+        shares = attention.kv_heads == self.shared_heads
+        return attention.model_copy(update={"kv_heads": attention.heads}) if shares else attention
+
+
+class GroupedQuery(MultiQuery):
     """``kv_heads`` k that the h query heads share evenly; the model is trained so.
 
     Off, a model that comes with ``kv_heads`` gets one for each query head.
@@ -74,48 +102,10 @@ class GroupedQuery(AttentionChange):
 
     kv_heads: Count = 8
 
-    def change(self, attention: Attention, model: ModelShape) -> Attention:
-        """Return attention with ``kv_heads``; raise where they are more, or do not divide h."""
-        return _with_kv_heads(self, attention, self.kv_heads, model)
-
-    def off(self, setup: Setup) -> Setup:
-        """Return a model that comes with ``kv_heads`` with multi-head attention; others as is."""
-        return _without_sharing(setup, self.kv_heads)
-
-
-class MultiQuery(AttentionChange):
-    """One key and value head for all query heads; the model is trained so."""
-
-    def change(self, attention: Attention, model: ModelShape) -> Attention:
-        """Return attention with one key and value head."""
-        return _with_kv_heads(self, attention, 1, model)
-
-    def off(self, setup: Setup) -> Setup:
-        """Return a model that comes with one with multi-head attention; others as they are."""
-        return _without_sharing(setup, 1)
-
-
-def _with_kv_heads(
-    technique: Technique, attention: Attention, kv_heads: int, model: ModelShape
-) -> Attention:
-    if kv_heads > attention.kv_heads or attention.heads % kv_heads:
-        raise technique.refusal(
-            f"{kv_heads} kv_heads are not possible for {model.name}, which has {attention.heads} "
-            f"heads and {attention.kv_heads} kv_heads; they must divide the former, and not exceed "
-            "the latter"
-        )
-    return attention.model_copy(update={"kv_heads": kv_heads})
-
-
-def _without_sharing(setup: Setup, kv_heads: int) -> Setup:
-    """Return ``setup`` with a KV head for each query head where there were ``kv_heads``."""
-
-    def unshared(mixer: Mixer) -> Mixer:
-        if not isinstance(mixer, Attention) or mixer.kv_heads != kv_heads:
-            return mixer
-        return mixer.model_copy(update={"kv_heads": mixer.heads})
-
-    return setup.with_deployment(model=setup.deployment.model.with_mixers(unshared))
+    @property
+    def shared_heads(self) -> int:
+        """Return ``kv_heads``."""
+        return self.kv_heads
 
 
 class CrossLayer(AttentionChange):

@@ -44,7 +44,7 @@ def attention_s(deployment: Deployment, sequences: int, context_tokens: int) -> 
     """Decode attention of equal contexts."""
     cost = StepCost(deployment).attention
     total = 0.0
-    for place, mixer in enumerate(cost.mixers()):
+    for place, mixer in enumerate([group.mixer for group in deployment.model.layers]):
         tokens = sequences * visible(mixer, np.array([context_tokens]))
         (split,) = cost.splits(tokens, sequences).tolist()
         token_s, apart_s = cost.decode_line_s(place, sequences, split)

@@ -69,13 +69,6 @@ def rate_effect(
     return RatedEffect(effect, quality_of(technique, setup.deployment.model, own), aside)
 
 
-def quality_sign(quality: Quality) -> str:
-    """Return ``+`` better, ``-`` worse, ``0`` in the dead band."""
-    if abs(quality.loss) < DEAD_BAND:
-        return "0"
-    return "-" if quality.loss > 0 else "+"
-
-
 def quality_cell(quality: Quality | None) -> str:
     """Return the change, such as ``ppl +4.8%``; ``~``: measured on another model."""
     if quality is None:
@@ -87,9 +80,11 @@ def quality_cell(quality: Quality | None) -> str:
 
 
 def signed_cell(quality: Quality | None) -> str:
-    """Return the sign and the change; a kept quality is only ``0``."""
+    """Return ``+`` better, ``-`` worse or ``0``, and the change; a kept quality is only ``0``."""
     cell = quality_cell(quality)
-    return cell if quality is None or quality.metric is None else f"{quality_sign(quality)} {cell}"
+    if quality is None or quality.metric is None:
+        return cell
+    return f"{'0' if abs(quality.loss) < DEAD_BAND else '-' if quality.loss > 0 else '+'} {cell}"
 
 
 def quality_source(quality: Quality | None) -> str:

@@ -23,7 +23,6 @@ from servetwin.app.verdict.effects.sides import EffectLoads, Figures, Sides, fig
 from servetwin.policies.batch import BatchShape
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
-from servetwin.policies.protocols import KVLayout
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario, replicate
@@ -35,7 +34,7 @@ from servetwin.sim.step_times.provenance import Origin
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import Efficiency, fit_efficiency
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time
-from servetwin.sim.step_times.server_model import ServerModel
+from servetwin.sim.step_times.server_model import ServerModel, UnmeasuredServer
 from servetwin.sim.step_times.step_time import NoiseSample
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
@@ -183,7 +182,7 @@ class ChangedStepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangedServer:
+class ChangedServer(UnmeasuredServer):
     """The engine of ``profile`` with a technique: a ``ServerModel``, and its own step times.
 
     Entry i of ``efficiencies`` is for draw i of ``fit``, the last for the fit itself. It draws what
@@ -222,10 +221,6 @@ class ChangedServer:
         """Return whether all draws are equal."""
         return self.fit.is_certain()
 
-    def step_time(self, layout: KVLayout) -> "ChangedServer":
-        """Return itself, for every layout."""
-        return self
-
     @property
     def name(self) -> str:
         """Name in reports."""
@@ -252,9 +247,6 @@ class ChangedServer:
     def kv_bytes_per_token(self) -> float:
         """Return the bytes of keys and values of a token with the technique."""
         return self.with_it.kv_bytes_per_token()
-
-    def check(self, run: Run, replica: int) -> None:
-        """Accept every run: a measured engine has no computed bounds."""
 
 
 REPLICATIONS = 20

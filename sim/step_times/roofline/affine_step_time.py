@@ -8,7 +8,7 @@ from collections.abc import Sequence as Listed
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -165,6 +165,10 @@ Rows = tuple[float, float, bool]
 """(rows, rows that need logits, whether prompts are among them)."""
 
 
+def _units(seconds: Callable[..., float], arguments: tuple[Any, ...]) -> int:
+    return to_units(seconds(*arguments))
+
+
 class RooflineStepTime(AffineStepTime):
     """Affine in the context: attention over all of it, whatever the occupancy."""
 
@@ -172,12 +176,13 @@ class RooflineStepTime(AffineStepTime):
 
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.cost = StepCost(deployment)
+        cost = self.cost = StepCost(deployment)
         self.decodes = Remembered(self._of_decodes)
         self._states = Remembered(self._of_states)
-        self._rows = Remembered(self._of_rows)
-        self._slack = Remembered(self._of_slack)
-        self._chunks = Remembered(self._of_chunk)
+        self._rows: Remembered[Rows, int] = Remembered(partial(_units, cost.rows_s))
+        self._slack: Remembered[Rows, int] = Remembered(partial(_units, cost.stream_slack_s))
+        chunk_s = partial(_units, cost.attention.chunk_s)
+        self._chunks: Remembered[tuple[int, int], int] = Remembered(chunk_s)
         self._verifications = Remembered(self._of_verification)
         self._crowding_matters = deployment.kernels.occupancy != "full"
         self._is_spread = deployment.parallel.pipeline > 1 or deployment.parallel.groups > 1
@@ -310,9 +315,6 @@ class RooflineStepTime(AffineStepTime):
     def _of_states(self, decodes: int) -> int:
         return to_units(self.cost.attention.state_s(decodes))
 
-    def _of_chunk(self, chunk: tuple[int, int]) -> int:
-        return to_units(self.cost.attention.chunk_s(*chunk))
-
     def _of_verification(self, passes: tuple[int, int, int]) -> ByStart:
         """Return the units of attention in a pass, by its rows and the decodes beside it.
 
@@ -323,15 +325,9 @@ class RooflineStepTime(AffineStepTime):
         verification_s = self.cost.attention.verification_s
         return ByStart(lambda s: to_units(verification_s(s, rows, together)) + slope * s)
 
-    def _of_rows(self, rows: Rows) -> int:
-        return to_units(self.cost.rows_s(*rows))
-
     def expected_units(self, decodes: float) -> int:
         """Return the units of a step of ``decodes`` on average, without their contexts."""
         return self._rows[decodes, decodes, False] + to_units(self.cost.attention.state_s(decodes))
-
-    def _of_slack(self, rows: Rows) -> int:
-        return to_units(self.cost.stream_slack_s(*rows))
 
 
 def _draft_model(deployment: Deployment, drafting: Drafting) -> RooflineStepTime:

@@ -20,7 +20,6 @@ import numpy as np
 import servetwin.sim.step_times.roofline.operators as counts
 from servetwin.policies.batch import BatchShape
 from servetwin.sim.catalogue.hardware import Hardware
-from servetwin.sim.catalogue.layers import Attention, Mixer
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.step_times.roofline.deployment import IDEAL_KERNELS, Deployment
 from servetwin.sim.step_times.roofline.efficiency import IDEAL
@@ -174,13 +173,7 @@ def with_kv_heads(model: ModelShape, count: int) -> ModelShape:
     for mixer in model.attentions():
         if count < 1 or mixer.heads % count:
             raise PolicyError(f"{mixer.heads} heads of {model.name} cannot share {count} KV heads")
-
-    def change(mixer: Mixer) -> Mixer:
-        if not isinstance(mixer, Attention):
-            return mixer
-        return mixer.model_copy(update={"kv_heads": count})
-
-    return model.with_mixers(change)
+    return model.with_attentions(lambda mixer: mixer.model_copy(update={"kv_heads": count}))
 
 
 def devices_for(tokens_per_day: float, tokens_per_s: float) -> int:

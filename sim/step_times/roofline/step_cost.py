@@ -239,8 +239,9 @@ class StepCost:
         self.attention = AttentionCost(deployment)
         self._messages = Messages(deployment)
         self._layers_s = Remembered(self._of_layers)
-        self._heads_s = Remembered(self._of_head)
-        self._cuts = Remembered(self._cut)
+        self._heads_s = Remembered(
+            lambda piece: self.weighted_s(head_operator(deployment, *piece), piece[1])
+        )
         self._launching_s = self._launches_s()
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
@@ -258,7 +259,7 @@ class StepCost:
 
     def _device_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
         parallel = self.deployment.parallel
-        micro_batches, groups = self._cuts[logit_rows]
+        micro_batches, groups = parallel.in_flight(logit_rows), parallel.busy_groups(logit_rows)
         rows, logit_rows = rows / micro_batches / groups, logit_rows / micro_batches / groups
         device_s = self._piece_s(rows, logit_rows, has_prefill, groups)
         device_s *= parallel.stage_times(micro_batches, has_prefill) / parallel.pipeline
@@ -293,15 +294,6 @@ class StepCost:
         memory_s = operator.moved_bytes / (hardware.memory_bytes_per_s * share)
         compute_s = operator.flops / (hardware.peak(form.compute) * reached)
         return achieved.seconds(compute_s, memory_s)
-
-    def _of_head(self, piece: tuple[float, bool]) -> float:
-        """Return the seconds of the head, by its rows and whether prompts are among them."""
-        return self.weighted_s(head_operator(self.deployment, *piece), piece[1])
-
-    def _cut(self, logit_rows: float) -> tuple[float, float]:
-        """Return the micro-batches of a batch, and the groups of devices that have one of each."""
-        parallel = self.deployment.parallel
-        return parallel.in_flight(logit_rows), parallel.busy_groups(logit_rows)
 
     def _of_layers(self, piece: tuple[float, bool, float]) -> float:
         """Return the seconds of the layers, by rows, whether prompts are among them, and groups."""

@@ -93,18 +93,16 @@ class Measurements:
         """Return a column as text."""
         return self._text(column).str.strip()
 
-    def numbers(self, column: str) -> "pd.Series[float]":
-        """Return a column of numbers of at least 0."""
+    def numbers(self, column: str, what: str = "a number of at least 0") -> "pd.Series[float]":
+        """Return a column of numbers of at least 0; ``what`` they are, in an error."""
         numbers = self._numbers(column)
-        self._refuse(column, ~(numbers >= 0), "a number of at least 0")
+        self._refuse(column, ~(numbers >= 0), what)
         return numbers
 
     def times_s(self, column: str, unit_s: float = 1e-3) -> "pd.Series[float]":
         """Return a column of times in seconds; it has them in ``unit_s`` (a ms, or a us)."""
-        numbers = self._numbers(column)
         unit = "ms" if unit_s == 1e-3 else "us"
-        self._refuse(column, ~(numbers >= 0), f"a time in {unit}, at least 0")
-        return numbers * unit_s
+        return self.numbers(column, f"a time in {unit}, at least 0") * unit_s
 
     def is_blank(self, column: str) -> bool:
         """Return whether no row has a value in this column: the operator was not measured."""
