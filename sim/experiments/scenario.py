@@ -184,11 +184,12 @@ def replicate(
 
     ``extrapolate`` also draws how much these cost beyond what was measured
     (``sim.step_times.extrapolation``). The same ``seed`` draws the same of all that, and the same
-    noise, whatever the policies: common random numbers.
+    noise, whatever the policies and however often: common random numbers.
     """
     for profile in scenario.profiles:
         require_acceptance(scenario.policies, profile.acceptance)
-    coefficient_seed, noise_seed, draft_seed, extrapolation_seed = seed.spawn(4)
+    again = np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
+    coefficient_seed, noise_seed, draft_seed, extrapolation_seed = again.spawn(4)
     factor = None
     if extrapolate:
         factor = draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))

@@ -146,9 +146,7 @@ def measure(
     trace_seed = int(seed.generate_state(1)[0])
 
     def run(trace: Trace) -> Run:
-        # As if the seed had never spawned: both sides and all loads draw the same.
-        again = np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
-        return replicate(trace, scenario, again, draw=True)
+        return replicate(trace, scenario, seed, draw=True)
 
     saturated = run(experiment.all_at_once(trace_seed)).summary()
     rate = sustained_per_s or saturated["request_throughput_per_s"]

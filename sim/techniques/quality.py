@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from math import log
 from typing import Annotated, Literal, cast, get_args
 
@@ -20,6 +19,7 @@ from servetwin.sim.techniques.technique import Technique
 from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.plugins import split_settings
 from servetwin.workloads.program.key_values import key_value, key_values, number_in
+from servetwin.workloads.program.package import shipped_json
 
 Metric = Literal["perplexity", "accuracy"]
 _Text = Annotated[str, Field(min_length=1)]
@@ -74,8 +74,7 @@ class PublishedQuality(FrozenModel):
 @cache
 def published_quality() -> PublishedQuality:
     """Return the figures that come with the product."""
-    file = resources.files("servetwin.sim").joinpath("techniques/published_quality.json")
-    return PublishedQuality.model_validate_json(file.read_text("utf-8"))
+    return PublishedQuality.model_validate(shipped_json("sim/techniques/published_quality.json"))
 
 
 Basis = Literal["by definition", "this model", "nearest model", "own value"]

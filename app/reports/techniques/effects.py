@@ -11,7 +11,6 @@ from servetwin.app.reports.techniques.quality import (
     quality_as_dict,
     quality_known,
     quality_lines,
-    rate_effect,
     signed_cell,
 )
 from servetwin.app.scenario.files.technique_scenario import TechniqueScenario
@@ -26,12 +25,13 @@ from servetwin.sim.techniques.effects import (
     Effect,
     Laboratory,
 )
-from servetwin.sim.techniques.quality import Quality
+from servetwin.sim.techniques.quality import Quality, quality_of
 from servetwin.sim.techniques.registry import TECHNIQUES
 from servetwin.sim.techniques.serving import PrefixCache
 from servetwin.sim.techniques.technique import Experiment, Family, Technique
 from servetwin.workloads.errors import PolicyError
 
+HAS_IT = "already enabled on this server"
 _PARTS = ("change", "low", "high", "sign")
 EFFECT_WORDS: dict[str, dict[str, str]] = asset_table("words.yaml")["effects"]
 
@@ -63,11 +63,24 @@ def judge(
     effects: Iterable[Effect], scenario: TechniqueScenario, own: Mapping[str, Quality]
 ) -> list[RatedEffect]:
     """Return each effect with the quality of its technique: one's own, or a published one."""
-    rated = []
-    for effect in effects:  # the load of a scenario is the same for all
-        load = effect.experiment if scenario.has_workload else scenario.experiment
-        rated.append(rate_effect(effect, scenario.setup, load, own))
-    return rated
+    setup = scenario.setup
+    return [
+        RatedEffect(
+            effect,
+            quality_of(effect.technique, setup.deployment.model, own),
+            _aside(effect, scenario),
+        )
+        for effect in effects
+    ]
+
+
+def _aside(effect: Effect, scenario: TechniqueScenario) -> str:
+    """Return why the throughput of an effect is not compared with that of others."""
+    technique, setup = effect.technique, scenario.setup
+    if effect.refused is None and technique.off(setup) != setup:
+        return HAS_IT if technique.is_on(setup) else "against its opposite"
+    is_usual = scenario.has_workload or effect.experiment == scenario.experiment
+    return "" if is_usual else "under another load"
 
 
 def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:

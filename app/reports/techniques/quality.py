@@ -1,6 +1,6 @@
 """What techniques and number formats cost in quality, beside what they gain, as text and JSON."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 from typing import Any
@@ -28,11 +28,9 @@ from servetwin.sim.techniques.quality import (
     quality_of,
 )
 from servetwin.sim.techniques.registry import find_technique
-from servetwin.sim.techniques.setup import Setup
-from servetwin.sim.techniques.technique import Experiment, Technique
+from servetwin.sim.techniques.technique import Technique
 
 NOT_KNOWN = "not known"
-HAS_IT = "already enabled on this server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +50,6 @@ class RatedEffect:
     def throughput_change(self) -> float | None:
         """Return the relative change of throughput; None where it was not measured."""
         return None if self.effect.refused else self.effect.of("throughput").change
-
-
-def rate_effect(
-    effect: Effect, setup: Setup, load: Experiment, own: Mapping[str, Quality] | None = None
-) -> RatedEffect:
-    """Return an effect on ``setup`` with its quality; most techniques were measured under ``load``.
-
-    ``own`` has one's own values by name of technique.
-    """
-    technique, aside = effect.technique, ""
-    if effect.refused is None and technique.off(setup) != setup:
-        aside = HAS_IT if technique.is_on(setup) else "against its opposite"
-    elif effect.experiment != load:
-        aside = "under another load"
-    return RatedEffect(effect, quality_of(technique, setup.deployment.model, own), aside)
 
 
 def quality_cell(quality: Quality | None) -> str:

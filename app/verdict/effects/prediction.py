@@ -26,7 +26,6 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.experiments.scenario import Scenario, replicate
-from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.acceptance import Acceptance, OrderedAcceptance
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.sim.step_times.protocol import FloatArray, StepTime
@@ -38,7 +37,6 @@ from servetwin.sim.step_times.server_model import ServerModel, UnmeasuredServer
 from servetwin.sim.step_times.step_time import NoiseSample
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Technique
-from servetwin.workloads.trace import Trace
 
 _DECODES = (1, 2, 4, 8, 16, 32)
 _CONTEXTS = (32, 128, 512)
@@ -321,7 +319,9 @@ def _figures(
     kv_bytes_per_token: float,
 ) -> Figures:
     """Return the figures of one replication of a side, by the bytes of weights and of a token."""
-    alone, saturated = (_run(load, scenario, seed) for load in (loads.alone, loads.saturated))
+    alone, saturated = (
+        replicate(load, scenario, seed, draw=True) for load in (loads.alone, loads.saturated)
+    )
     free_tokens = saturated.steps["free_kv_tokens"].min()
     held_bytes = float(scenario.policies.kv_tokens - free_tokens) * kv_bytes_per_token
     return figures_of(alone, saturated, weight_bytes + held_bytes)
@@ -339,9 +339,3 @@ def _memory_bytes(
         return weight_bytes, with_it.kv_bytes_per_token()
     keys = with_it.kv_bytes_per_token() / without.kv_bytes_per_token()
     return weight_bytes, profile.kv_bytes_per_token() * keys
-
-
-def _run(load: Trace, scenario: Scenario, seed: np.random.SeedSequence) -> Run:
-    """Return a run with the draws of ``seed``, as if it had never spawned."""
-    again = np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key)
-    return replicate(load, scenario, again, draw=True)

@@ -1,12 +1,11 @@
 """The bundled engine without a technique and with it, as the simulator and the engine have it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from servetwin.app.serving.techniques import EngineSetup, plain_setup, translated
 from servetwin.app.words import asset_table
 from servetwin.engine.serve_options import ServeOptions
-from servetwin.policies.step_record import StepRecord
 from servetwin.sim.catalogue.hardware import Hardware, Precision
 from servetwin.sim.experiments.capacity import all_at_once
 from servetwin.sim.records.metrics import figure
@@ -124,11 +123,6 @@ def ratios(without: Figures, with_it: Figures) -> dict[str, float]:
     """Return with / without of every figure that both sides have."""
     both = without.keys() & with_it.keys()
     return {name: with_it[name] / without[name] for name in METRICS if name in both}
-
-
-def most_held_tokens(steps: Sequence[StepRecord], kv_tokens: int) -> int:
-    """Return the most KV tokens that were held in any of the steps of a log."""
-    return kv_tokens - min((step.free_tokens for step in steps), default=kv_tokens)
 
 
 @dataclass(frozen=True, slots=True)

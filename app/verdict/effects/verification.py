@@ -30,7 +30,6 @@ from servetwin.app.verdict.effects.sides import (
     Side,
     Sides,
     figures_of,
-    most_held_tokens,
     ratios,
 )
 from servetwin.app.verdict.verifier import require_complete
@@ -223,11 +222,11 @@ class EffectVerifier:
 
     def _measure_pair(self, verification: EffectVerification, pair: int) -> None:
         self.report_progress(f"{self.sides.name}: pair {pair} of load tests, without and with")
-        both = {"without": verification.without, "with": verification.with_it}
-        for name in ("without", "with") if pair % 2 else ("with", "without"):
-            side = self.sides.without if name == "without" else self.sides.with_it
+        without = self.sides.without, verification.without
+        with_it = self.sides.with_it, verification.with_it
+        for side, figures in (without, with_it) if pair % 2 else (with_it, without):
             with self.start(side) as live:
-                both[name].append(measured(live, self.loads))
+                figures.append(measured(live, self.loads))
 
 
 def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
@@ -238,7 +237,8 @@ def measured(live: LiveEngine, loads: EffectLoads) -> Figures:
     saturated = _send(live, loads.saturated, "saturated")
     steps = read_step_log(live.step_log)[1][len(before) :]
     runner: Mapping[str, Any] = header["runner"]
-    held = most_held_tokens(steps, header["kv_tokens"])
+    kv_tokens = header["kv_tokens"]
+    held = kv_tokens - min((step.free_tokens for step in steps), default=kv_tokens)
     return figures_of(alone, saturated, memory_bytes(runner, held))
 
 

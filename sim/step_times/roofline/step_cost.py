@@ -239,9 +239,7 @@ class StepCost:
         self.attention = AttentionCost(deployment)
         self._messages = Messages(deployment)
         self._layers_s = Remembered(self._of_layers)
-        self._heads_s = Remembered(
-            lambda piece: self.weighted_s(head_operator(deployment, *piece), piece[1])
-        )
+        self._heads_s = Remembered(self._of_head)
         self._launching_s = self._launches_s()
 
     def rows_s(self, rows: float, logit_rows: float, has_prefill: bool) -> float:
@@ -294,6 +292,10 @@ class StepCost:
         memory_s = operator.moved_bytes / (hardware.memory_bytes_per_s * share)
         compute_s = operator.flops / (hardware.peak(form.compute) * reached)
         return achieved.seconds(compute_s, memory_s)
+
+    def _of_head(self, piece: tuple[float, bool]) -> float:
+        """Return the seconds of the head, by its rows and whether prompts are among them."""
+        return self.weighted_s(head_operator(self.deployment, *piece), piece[1])
 
     def _of_layers(self, piece: tuple[float, bool, float]) -> float:
         """Return the seconds of the layers, by rows, whether prompts are among them, and groups."""

@@ -127,7 +127,7 @@ def read_layer_bundle(
         int(at.name[2:]),
         layer,
         once,
-        _head(_table(at, "per_sequence")),
+        _sum(_by_layer(_table(at, "per_sequence"), "sequences", _HEAD)),
         _attention(_table(at, "attention")),
         experts,
         expert_ranks,
@@ -199,10 +199,6 @@ def _dense(table: Measurements, has_experts: bool) -> tuple[Curve, Curve]:
     return _sum(repeated), _sum({name: by_layer[name] for name in _ONCE})
 
 
-def _head(table: Measurements) -> Curve:
-    return _sum(_by_layer(table, "sequences", _HEAD))
-
-
 def _by_layer(table: Measurements, axis: str, needed: Sequence[str]) -> dict[str, Curve]:
     """Return the times of every layer of a table."""
     names = table.texts("layer")
@@ -226,7 +222,8 @@ def _sum(by_layer: dict[str, Curve]) -> Curve:
 
 
 def _attention(table: Measurements) -> AttentionGrid:
-    table = _plain_decodes(table)
+    if "decode_q_len" in table:  # decodes of several positions verify drafts
+        table = table.only("decode_q_len", 1)
     rows, decodes = table.counts("prefill_chunk"), table.counts("n_decode")
     start = _starts(table, rows)
     context, times_s = table.counts("kv_decode"), _times_s(table)
@@ -237,11 +234,6 @@ def _attention(table: Measurements) -> AttentionGrid:
         times_s, rows, start.where(rows > 0, 0.0), decodes, context.where(decodes > 0, 0.0)
     )
     return AttentionGrid(tuple(places), medians_s)
-
-
-def _plain_decodes(table: Measurements) -> Measurements:
-    """Leave out decodes of several positions, which verify drafts."""
-    return table.only("decode_q_len", 1) if "decode_q_len" in table else table
 
 
 def _starts(table: Measurements, rows: "pd.Series[float]") -> "pd.Series[float]":
@@ -273,8 +265,8 @@ def _experts(at: Path, layout: Layout) -> tuple[Surface | None, int]:
 
 def _skews(folder: Path, meta: dict[str, Any]) -> tuple[ContextSkew | None, ContextSkew | None]:
     """Return the skew of (steps of decodes, mixed steps); a bundle may say that it has none."""
-    path = _file(folder, "skew")
-    if path is None or not _is_enabled(meta.get("skew_fit")):
+    path, fit = _file(folder, "skew"), meta.get("skew_fit")
+    if path is None or (isinstance(fit, dict) and fit.get("enabled") is False):
         return None, None
     table = Measurements.read(path)
     mixed = (table.counts("pc") > 0).to_numpy()
@@ -285,7 +277,3 @@ def _skews(folder: Path, meta: dict[str, Any]) -> tuple[ContextSkew | None, Cont
         return fit_skew(decodes[of], *(column_s[of] for column_s in times_s))
 
     return skew(~mixed), skew(mixed)
-
-
-def _is_enabled(entry: Any) -> bool:
-    return not (isinstance(entry, dict) and entry.get("enabled") is False)

@@ -85,7 +85,12 @@ class PhaseTable(Table):
         wanted = {"model": model, "hardware": hardware, "tensor_parallel": tensor_parallel}
         for column, value in wanted.items():
             table = table.only(column, value)
-        return cls(_prefill(table), _decode(table))
+        prompts = table.counts("prompt_size", 1)
+        context = prompts
+        if "token_size" in table:
+            context = prompts + table.counts("token_size", 1) / 2
+        prefill = _surface(table, "prompt_time", "prompt_size", prompts)
+        return cls(prefill, _surface(table, "token_time", "context", context))
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the seconds of ``steps`` repetitions, each with the growing decodes one longer."""
@@ -124,17 +129,6 @@ class PhaseTable(Table):
         decodes = shape.decode_sequences
         context = shape.decode_context_tokens + shape.decode_growing * np.arange(steps)
         return self.decode.section(decodes)(context / decodes)
-
-
-def _prefill(table: Measurements) -> Surface:
-    return _surface(table, "prompt_time", "prompt_size", table.counts("prompt_size", 1))
-
-
-def _decode(table: Measurements) -> Surface:
-    context = table.counts("prompt_size", 1)
-    if "token_size" in table:
-        context = context + table.counts("token_size", 1) / 2
-    return _surface(table, "token_time", "context", context)
 
 
 def _surface(table: Measurements, column: str, axis: str, tokens: "pd.Series[float]") -> Surface:
