@@ -92,14 +92,11 @@ class PiecewiseStepTime(RunPieces):
 
     def run_pieces(self, batch: Batch, steps: int) -> list[tuple[int, int, int]]:
         """Return the pieces of ``steps`` repetitions of a batch."""
-        return self._pieces(shape_for(self)(batch), steps)
+        return pieces_of(self.piece, shape_for(self)(batch), steps)
 
     def seconds(self, shape: BatchShape, steps: int = 1) -> FloatArray:
         """Return the durations of ``steps`` repetitions, in seconds."""
-        return durations_s(self._pieces(shape, steps))
-
-    def _pieces(self, shape: BatchShape, steps: int) -> list[tuple[int, int, int]]:
-        return pieces_of(self.piece, shape, steps)
+        return durations_s(pieces_of(self.piece, shape, steps))
 
 
 def pieces_of(

@@ -127,7 +127,9 @@ class Calibration(Source):
 
     def excesses(self, steps: Columns) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
-        features = {**_constant_features(steps), "decode_context_tokens": _last_context(steps)}
+        growth = (steps["steps"] - 1) * steps["decode_sequences"]
+        last_context = np.asarray(steps["decode_context_tokens"] + growth, float)
+        features = {**_constant_features(steps), "decode_context_tokens": last_context}
         reached = {name: float(values.max(initial=0.0)) for name, values in features.items()}
         return excesses_of(self.profile, reached, asdict(self.largest))
 
@@ -221,12 +223,6 @@ def _share_within(steps: Columns, most: float) -> FloatArray:
     count = steps["steps"].astype(float)
     within = np.floor((most - context) / growth) + 1
     return np.asarray(np.clip(within, 0, count) / count, dtype=np.float64)
-
-
-def _last_context(steps: Columns) -> FloatArray:
-    """Return the decode context in the last step of each row."""
-    growth = (steps["steps"] - 1) * steps["decode_sequences"]
-    return np.asarray(steps["decode_context_tokens"] + growth, float)
 
 
 def _constant_features(steps: Columns) -> dict[str, FloatArray]:

@@ -40,7 +40,14 @@ class DraftedDecoding(Technique):
         ``acceptance`` says how many tokens come out of a pass. Raises ``PolicyError`` where drafts
         make no sense.
         """
-        self._refuse_other_decoding(setup)
+        deployment = setup.deployment
+        for other, is_there in (
+            ("a server without a KV cache", not deployment.kv_cache),
+            ("a cascade of models", deployment.cascade is not None),
+            ("early exit", deployment.early_exit is not None),
+        ):
+            if is_there:
+                raise self.refusal(f"not modelled together with {other}")
         if setup.acceptance is not None:
             raise self.refusal(_SEVERAL_TOKENS)
         try:
@@ -50,16 +57,6 @@ class DraftedDecoding(Technique):
             raise self.refusal(str(error)) from error
         drafted = replace(setup, policies=policies).with_deployment(drafting=drafting)
         return replace(drafted, acceptance=acceptance)
-
-    def _refuse_other_decoding(self, setup: Setup) -> None:
-        deployment = setup.deployment
-        for other, is_there in (
-            ("a server without a KV cache", not deployment.kv_cache),
-            ("a cascade of models", deployment.cascade is not None),
-            ("early exit", deployment.early_exit is not None),
-        ):
-            if is_there:
-                raise self.refusal(f"not modelled together with {other}")
 
 
 class BlockwiseDecoding(DraftedDecoding):

@@ -33,7 +33,7 @@ class MixtureOfExperts(Technique):
         Raises ``PolicyError`` where no FFN is dense, or the experts are impossible.
         """
         model = setup.deployment.model
-        if _has_experts(model) and not self.model_fields_set - {"compare"}:
+        if model.experts() and not self.model_fields_set - {"compare"}:
             return setup
         if not any(_is_dense(group.ffn) for group in model.layers):
             raise self.refusal(f"{model.name} has no dense FFN to make experts of")
@@ -52,7 +52,7 @@ class MixtureOfExperts(Technique):
     def off(self, setup: Setup) -> Setup:
         """Return a mixture with dense FFNs; any other setup as it is."""
         model = setup.deployment.model
-        if not _has_experts(model):
+        if not model.experts():
             return setup
         name = f"{model.name} as a dense model"
         dense = model.with_ffns(self._joined).model_copy(update={"name": name})
@@ -67,7 +67,7 @@ class MixtureOfExperts(Technique):
     def _trained(self, setup: Setup, name: str) -> Setup:
         """Return the setup with a trained mixture, up to its longest context."""
         mixture = self.model_of("mixture")
-        if not _has_experts(mixture):
+        if not mixture.experts():
             raise self.refusal(f"mixture {mixture.name} has no experts; name a model that has some")
         if self.expert_width is not None:
             raise self.refusal(
@@ -95,10 +95,6 @@ class MixtureOfExperts(Technique):
 
 
 _ALIKE = {"total": "equal total size", "active": "equal active size", "width": "equal width"}
-
-
-def _has_experts(model: ModelShape) -> bool:
-    return any(isinstance(group.ffn, Experts) for group in model.layers)
 
 
 def _is_dense(ffn: FeedForward) -> bool:

@@ -24,13 +24,16 @@ def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
 
     Where ``ways`` processes share a model, their messages are measured too. It takes some seconds.
     """
-    from servetwin.engine.machine_rates import machine_rates
+    from servetwin.engine.machine_rates import link_rates, machine_rates
 
-    rates = machine_rates(threads)
+    rates, link = machine_rates(threads), dict[str, float]()
+    if ways > 1:
+        found = link_rates()
+        link = {"link_latency_s": found.latency_s, "link_bytes_per_s": found.bytes_per_s}
     return Hardware.model_validate(
         {
             "link_bytes_per_s": rates.read_bytes_per_s,
-            **(_link() if ways > 1 else {}),
+            **link,
             "name": "this CPU",
             "peak_flops_per_s": rates.flops_per_s,
             "memory_bytes_per_s": rates.read_bytes_per_s,
@@ -41,14 +44,6 @@ def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
             "source": f"measured here, with {threads} threads of torch",
         }
     )
-
-
-def _link() -> dict[str, float]:
-    """Return what joins processes of tensor parallelism."""
-    from servetwin.engine.machine_rates import link_rates
-
-    link = link_rates()
-    return {"link_latency_s": link.latency_s, "link_bytes_per_s": link.bytes_per_s}
 
 
 SMALLER = 4

@@ -126,7 +126,9 @@ def decode_latency(deployment: Deployment, batch: int, context_tokens: int) -> D
     model, hardware = deployment.model, deployment.hardware
     params, per_weight = model.params(), deployment.form(False).weight_bytes
     kv_bytes = batch * model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
-    untouched = model.linear_params() - touched_linear_params(model, batch)
+    width = model.width
+    touched = model.total(lambda g: g.mixer.params(width) + g.ffn.touched_params(width, batch))
+    untouched = model.linear_params() - touched
     memory_bytes = per_weight * params + kv_bytes
     read_bytes = memory_bytes - per_weight * untouched
     latency_s = read_bytes / hardware.memory_bytes_per_s
@@ -149,12 +151,6 @@ def most_tokens_per_s(deployment: Deployment, context_tokens: int) -> float:
     """Return the limit of throughput for large batches: bandwidth over the KV of one sequence."""
     kv_bytes = deployment.model.resident_kv_elements(context_tokens) * deployment.kv_element_bytes
     return deployment.hardware.memory_bytes_per_s / kv_bytes
-
-
-def touched_linear_params(model: ModelShape, tokens: int) -> float:
-    """Return the number of weights of the layers that a step of ``tokens`` reads."""
-    width = model.width
-    return model.total(lambda g: g.mixer.params(width) + g.ffn.touched_params(width, tokens))
 
 
 def kv_heads(model: ModelShape) -> int | None:

@@ -45,7 +45,9 @@ def roofline_step_time(deployment: Deployment) -> StepTime:
         return UncachedStepTime(deployment)
     if deployment.cascade:
         return CascadeStepTime(deployment)
-    if deployment.kernels.occupancy != "full" or _sees_a_part(deployment):
+    mixers = deployment.model.attentions()
+    sees_a_part = any(one.resident_limit() is not None or one.dilation > 1 for one in mixers)
+    if deployment.kernels.occupancy != "full" or sees_a_part:
         return ContextStepTime(deployment)
     return RooflineStepTime(deployment)
 
@@ -264,9 +266,3 @@ class UncachedStepTime:
         anew = tuple((0, length) for length in contexts)
         prompts = tuple((0, start + rows) for start, rows in shape.prefill_chunks)
         return float(self._seconds(BatchShape(0, 0, 0, anew + prompts))[0])
-
-
-def _sees_a_part(deployment: Deployment) -> bool:
-    """Return whether decodes of some layer see a part of their context only."""
-    mixers = deployment.model.attentions()
-    return any(mixer.resident_limit() is not None or mixer.dilation > 1 for mixer in mixers)
