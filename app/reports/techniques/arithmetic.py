@@ -28,7 +28,6 @@ from servetwin.sim.step_times.roofline.decode_latency import (
 )
 from servetwin.sim.step_times.roofline.formats import ACTIVATION_BYTES, KV_FORMATS, find_format
 from servetwin.sim.step_times.roofline.matrix_products import (
-    Intensity,
     intensity_table,
     matmul_rows_at,
     token_work,
@@ -72,7 +71,7 @@ def intensity_report(options: IntensityOptions) -> dict[str, Any]:
         "layers_without_products": sum(
             group.count for group in shape.layers if not isinstance(group.mixer, Attention)
         ),
-        "intensity": [_cell(cell, per) for cell in _cells(shape, rows, keys)],
+        "intensity": _cells(shape, rows, keys, per),
         "per_token": [_token_row(shape, at, m) for m in matrices for at in positions],
         "ridge": _ridge(device, shape, unit_bytes) if device else None,
     }
@@ -177,15 +176,17 @@ def kv_element_bytes(name: str) -> float:
     return KV_FORMATS[name]
 
 
-def _cells(model: ModelShape, rows: Sequence[int], keys: Sequence[int]) -> list[Intensity]:
+def _cells(
+    model: ModelShape, rows: Sequence[int], keys: Sequence[int], element_bytes: float
+) -> list[dict[str, Any]]:
     """Return all products with scores in memory, and attention again with scores on the chip."""
-    on_chip = intensity_table(model, rows, keys, scores_in_memory=False)
-    return [*intensity_table(model, rows, keys), *(c for c in on_chip if c.kind == "attention")]
-
-
-def _cell(cell: Intensity, element_bytes: float) -> dict[str, Any]:
-    figures = asdict(cell)
-    return figures | {"intensity": figures.pop("flops_per_element") / element_bytes}
+    names = ("kind", "scores_in_memory", "rows", "keys", "intensity")
+    return [
+        dict(zip(names, (kind, in_memory, n, length, intensity / element_bytes), strict=True))
+        for in_memory in (True, False)
+        for (kind, n, length), intensity in intensity_table(model, rows, keys, in_memory).items()
+        if in_memory or kind == "attention"
+    ]
 
 
 def _token_row(model: ModelShape, position: int, matrices: int | None) -> dict[str, Any]:

@@ -109,31 +109,20 @@ def intensity_flops_per_element(products: Iterable[Product]) -> float:
     return flops / sum(p.count * p.elements for p in listed)
 
 
-@dataclass(frozen=True, slots=True)
-class Intensity:
-    """One cell of an intensity table: ``rows`` tokens that attend to ``keys``."""
-
-    kind: Kind
-    scores_in_memory: bool
-    rows: int
-    keys: int
-    flops_per_element: float
-
-
 def intensity_table(
     model: ModelShape, rows: Iterable[int], keys: Iterable[int], scores_in_memory: bool = True
-) -> list[Intensity]:
-    """Return the intensity of every kind of product for all n of ``rows``, l of ``keys``, n <= l.
+) -> dict[tuple[Kind, int, int], float]:
+    """Return FLOP/element by kind of product, n of ``rows`` and l of ``keys``, for all n <= l.
 
     Attention counts in two ways: its scores travel through memory (``scores_in_memory``; tends to
     twice the head size), or they stay on the chip (FlashAttention, Dao 2022; no ceiling).
     """
     cells = [(n, length) for length in keys for n in rows if n <= length]
-    return [
-        Intensity(kind, scores_in_memory, n, length, intensity_flops_per_element(products))
+    return {
+        (kind, n, length): intensity_flops_per_element(products)
         for n, length in cells
         for kind, products in model_products(model, n, length, scores_in_memory).items()
-    ]
+    }
 
 
 def matmul_rows_at(

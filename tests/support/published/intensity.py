@@ -72,10 +72,7 @@ def shapes() -> Iterator[Claim]:
 def intensities() -> Iterator[Claim]:
     """Yield FLOP per element of all 75 cells that are printed, and the limits beside them."""
     model = find_model("llama-2-7b")
-    cells = {
-        (cell.kind, cell.rows, cell.keys): cell.flops_per_element
-        for cell in intensity_table(model, _ROWS, _KEYS)
-    }
+    cells = intensity_table(model, _ROWS, _KEYS)
     for keys, attention in zip(_KEYS, _ATTENTION, strict=True):
         printed: dict[Kind, tuple[str, ...]] = {
             "projections": _ANY,
@@ -91,7 +88,7 @@ def intensities() -> Iterator[Claim]:
     limit = attention_limit_flops_per_element(model.attentions()[0].head_dim)
     yield Claim("attention, n and l endless", "256", limit)
     on_chip = intensity_table(model, (4096,), (4096,), scores_in_memory=False)
-    (flash,) = (cell.flops_per_element for cell in on_chip if cell.kind == "attention")
+    flash = on_chip["attention", 4096, 4096]
     yield Claim("attention, n = l = 4096, its scores on the chip", "240.9412", flash, "E7")
 
 

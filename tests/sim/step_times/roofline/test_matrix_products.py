@@ -55,10 +55,7 @@ PRINTED = {
 
 
 def cells(in_memory: bool = True) -> dict[tuple[Kind, int, int], float]:
-    return {
-        (cell.kind, cell.rows, cell.keys): cell.flops_per_element
-        for cell in intensity_table(LLAMA, ROWS, KEYS, in_memory)
-    }
+    return intensity_table(LLAMA, ROWS, KEYS, in_memory)
 
 
 def products(rows: int, keys: int, kind: Kind, in_memory: bool = True) -> list[Product]:
