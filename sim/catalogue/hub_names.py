@@ -95,15 +95,11 @@ def _exact(name: str, shipped: Shipped) -> ModelShape | None:
     entry = _by_plain_name().get(name)
     if entry is None:
         return None
-    model = _shape(entry["shape"], shipped)
+    model = shipped(shape := entry["shape"])
+    if model is None:
+        text = json.dumps({"name": shape, **_TABLE["shapes"][shape]})
+        model = ModelShape.model_validate_json(text, strict=True)
     formats = Quantisation(**entry.get("quantisation", {}))
     context = entry.get("max_model_len", model.max_model_len)
     changes = {"name": plain_name(name), "max_model_len": context, "quantisation": formats}
     return model.model_copy(update=changes)
-
-
-def _shape(name: str, shipped: Shipped) -> ModelShape:
-    if (model := shipped(name)) is not None:
-        return model
-    entry = {"name": name, **_TABLE["shapes"][name]}
-    return ModelShape.model_validate_json(json.dumps(entry), strict=True)

@@ -92,15 +92,10 @@ def fit_step_time(samples: list[StepSample], seed: int = 0) -> Fit:
     seconds = np.array([sample.seconds for sample in samples])
     rounds = np.array([sample.round for sample in samples])
     fit = fit_rows(matrix, seconds, rounds, seed, np.array([sample.burst for sample in samples]))
-    return _of_features(
-        fit if math.isnan(samples[0].beat_s) else _with_totals(fit, samples, matrix)
-    )
-
-
-def _of_features(fit: Fit) -> Fit:
-    """Return a fit without its columns beyond the features of the model."""
-    draws = fit.draws[:, : len(FEATURES)]
-    return replace(fit, coefficients=fit.coefficients[: len(FEATURES)], draws=draws)
+    if not math.isnan(samples[0].beat_s):
+        fit = _with_totals(fit, samples, matrix)
+    width = len(FEATURES)  # further columns are no part of the model
+    return replace(fit, coefficients=fit.coefficients[:width], draws=fit.draws[:, :width])
 
 
 def in_beats(samples: Sequence[StepSample]) -> tuple[list[StepSample], float | None]:
