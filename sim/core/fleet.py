@@ -69,7 +69,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self.env, self.recorder = self.entrance.env, self.entrance.recorder
         self._replicas = self.entrance.all
-        self._events: TickQueue[Action] = TickQueue(self.env, self._do)
+        self._events = TickQueue(self.env)
         self._ranks = count()
         self._listeners: list[Listener] = []
         self._since = dict.fromkeys(range(self.plan.replicas), 0)
@@ -122,7 +122,7 @@ class Fleet:
             self._held.append((request, row))
 
     def _at(self, tick: int, action: Action) -> None:
-        self._events.post(tick, next(self._ranks), action)
+        self._events.post(tick, next(self._ranks), partial(self._do, action))
 
     def _do(self, action: Action) -> None:
         """Let something happen, unless all requests have ended and none comes."""
