@@ -23,7 +23,7 @@ from servetwin.workloads.trace import Requests, Trace
 
 SOURCE = "generated"
 MOST_REQUESTS = 10_000_000
-"""A trace is held in memory, 32 bytes a request and what it has beside its lengths."""
+"""A trace is held in memory, about 100 bytes a request and what it has beside its lengths."""
 FOLLOWERS_NOTE = (
     "requests with a parent arrive delay_s after its arrival, the earliest they can: meant for"
     " closed-loop replay, where they arrive delay_s after its answer"
