@@ -98,12 +98,8 @@ class LoadOptions:
             raise LoadTestError(f"--workers {self.workers!r}: local, ray or ray=HOST:PORT")
         if self.duration_s is not None and not 0 < self.duration_s < inf:
             raise LoadTestError(f"duration {self.duration_s:g} s: must be above 0")
-        if self.give_up_after_s is not None and not self.give_up_after_s > 0:
-            raise LoadTestError(f"give up after {self.give_up_after_s:g} s: must be above 0")
         if self.drain_s is not None and not 0 <= self.drain_s < inf:
             raise LoadTestError(f"drain {self.drain_s:g} s: must be 0 or more")
-        if self.endless and (self.duration_s is None or self.concurrency is None):
-            raise LoadTestError("endless: needs a concurrency and a duration")
         if not 0 <= self.warm_up_s < (self.duration_s or inf):
             limits = "must be 0 or more, and end before the duration does"
             raise LoadTestError(f"warm-up {self.warm_up_s:g} s: {limits}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, inf
+from math import exp
 from typing import Literal
 
 from servetwin.app.scenario.prices import Prices
@@ -93,12 +93,9 @@ def of_capacity(
 ) -> Answer:
     """Return the answer of a search for the highest rate."""
     points = tuple(
-        CurvePoint(
-            one.rate_per_s, exp(one.excess) if one.excess < inf else inf,
-            one.shares["all"] >= target.attainment,
-        )
+        CurvePoint(one.rate_per_s, exp(one.excess), one.shares["all"] >= target.attainment)
         for one in found.tried
-    )  # fmt: skip
+    )
     rate, missed, bought = found.rate_per_s, found.missed, devices(scenario)
     beyond = next((p for p in points if missed and p.count == missed.rate_per_s), None)
     ends = (rate.low, rate.high) if found.replications > 1 else None

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from servetwin.loadtest.capture.tunnel import Passing
@@ -23,14 +22,6 @@ PARENT = ("x-parent-request-id", "x-parent-id", "parent_request_id", "parent_id"
 _MOST_TOKENS = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    """The last request of a session that has ended."""
-
-    request_id: str
-    number: int
-
-
 class Rows:
     """Makes a row of each request, in the order in which they end.
 
@@ -42,7 +33,8 @@ class Rows:
         self._anonymiser = anonymiser
         self._began_ns = began_ns
         self._ended_ns: dict[str, int] = {}
-        self._turns: dict[str, _Turn] = {}
+        self._turns: dict[str, tuple[str, int]] = {}
+        """The id and the number of the last request of a session that has ended."""
 
     def of(self, passing: Passing, stream: TokenStream, ended_ns: int) -> dict[str, Any]:
         """Return the fields of a row that have a value."""
@@ -89,17 +81,16 @@ class Rows:
     ) -> dict[str, Any]:
         session = self._name(said, body, SESSION)
         named = [self._anonymiser.name(one) for one in _values(said, body, PARENT)]
-        before = self._turns.get(session) if session else None
+        before, number = self._turns.get(session or "", (None, -1))
         parents = [one for one in named if one in self._ended_ns]
         if before and not parents:
-            parents = [before.request_id]
-        number = before.number + 1 if before else 0
+            parents = [before]
         if session:
-            self._turns[session] = _Turn(name, number)
+            self._turns[session] = name, number + 1
         latest_ns = max((self._ended_ns[one] for one in parents), default=None)
         return {
             "session_id": session,
-            "turn": number if session else None,
+            "turn": number + 1 if session else None,
             "parent_ids": parents,
             "delay_s": None if latest_ns is None else max(0, sent_ns - latest_ns) / 1e9,
         }

@@ -77,7 +77,8 @@ class Dialect:
     ``owners`` are the names in ``owned_by`` of these servers' models. With ``guesses_vocab`` token
     ids are sent although the vocabulary is unknown, since these servers surely accept ids.
     ``usual_model`` is the model where a server lists none. With ``loads_unlisted`` servers also
-    serve models that they do not list. ``mark`` is a field that only events of the native API have.
+    serve models that they do not list. ``endless`` are the fields that ignore the end of an answer,
+    where a server knows no minimum. ``mark`` is a field that only events of the native API have.
     ``sampling_field`` is the object of the native body with the sampling parameters; without one
     they are fields of the body itself.
     """
@@ -88,6 +89,7 @@ class Dialect:
     takes_ids: bool
     guesses_vocab: bool
     forces_length: bool
+    endless: Mapping[str, object]
     usual_model: str | None
     loads_unlisted: bool
     stream_options: Mapping[str, bool]
@@ -131,8 +133,8 @@ class Dialect:
         }
 
     def exactly(self, output_tokens: int) -> dict[str, object]:
-        """Return the fields that force the output length."""
-        return {"min_tokens": output_tokens, "ignore_eos": True}
+        """Return the fields that force the output length; some servers know no minimum."""
+        return dict(self.endless) or {"min_tokens": output_tokens, "ignore_eos": True}
 
     def sampled(
         self, api: Api, body: Mapping[str, Any], sampling: Mapping[str, float]

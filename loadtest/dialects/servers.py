@@ -1,6 +1,5 @@
 """Servers and their dialects, by name, by what a server says of itself, and by its events."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,8 +14,6 @@ from servetwin.loadtest.dialects.dialect import (
 )
 from servetwin.loadtest.dialects.server_probe import ServerProbe, fields_of
 from servetwin.workloads.errors import LoadTestError, did_you_mean
-
-_ENDLESS = json.dumps({"eos_token_id": -1})
 
 
 class OpenAI(Dialect):
@@ -68,10 +65,6 @@ class Mlc(OpenAI):
 
     name = "mlc"
 
-    def exactly(self, output_tokens: int) -> dict[str, object]:
-        """Return the field that ignores the end token; there is no minimum."""
-        return {"debug_config": {"ignore_eos": True}}
-
 
 class Transformers(OpenAI):
     """Hugging Face's ``transformers serve``.
@@ -89,10 +82,6 @@ class Transformers(OpenAI):
         """Recognise the paths of its description: only this server has ``/load_model``."""
         paths = fields_of(server.page("/openapi.json").get("paths"))
         return {"/load_model", "/v1/completions", "/v1/responses"} <= paths.keys()
-
-    def exactly(self, output_tokens: int) -> dict[str, object]:
-        """Return a setting with an end token that no vocabulary has; there is no minimum."""
-        return {"generation_config": _ENDLESS}
 
 
 class SGLang(Dialect):
@@ -215,10 +204,6 @@ class LlamaCpp(Dialect):
             "return_tokens": True,
             "stream": True,
         }
-
-    def exactly(self, output_tokens: int) -> dict[str, object]:
-        """Return the field that ignores the end token; there is no minimum."""
-        return {"ignore_eos": True}
 
     def read(self, event: dict[str, object]) -> NativeEvent:
         """Read an event of ``/completion``; the counts of the last one are the usage."""

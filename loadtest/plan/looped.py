@@ -12,8 +12,6 @@ def looped(trace: Trace, times: int) -> Trace:
 
     Raises ``LoadTestError`` where there is no mean gap, since all requests arrive at once.
     """
-    if times < 1:
-        raise LoadTestError(f"--loop {times}: must be 1 or more")
     if times == 1:
         return trace
     if times * len(trace) > MOST_REQUESTS:

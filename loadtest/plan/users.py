@@ -5,7 +5,6 @@ without change, and worker processes can share its users.
 """
 
 from dataclasses import replace
-from math import inf
 
 import numpy as np
 
@@ -33,10 +32,6 @@ def with_users(
     time after the one before. Arrivals are the earliest possible ones, as of a server that answers
     at once. Raises ``LoadTestError`` where there are fewer requests than users.
     """
-    if users < 1:
-        raise LoadTestError(f"--concurrency {users}: must be 1 user or more")
-    if not 0 <= ramp_up_s < inf:
-        raise LoadTestError(f"--ramp-up {ramp_up_s:g}: must be 0 s or more")
     if len(trace) < users:
         has = f"{trace.source} has {counted(len(trace), 'request')}, fewer than one for each user"
         raise LoadTestError(f"--concurrency {users}: {has}")

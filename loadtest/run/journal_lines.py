@@ -48,15 +48,10 @@ def read_lines(lines: Iterable[dict[str, Any]]) -> tuple[list[Row], dict[str, st
     """
     rows, first_messages = [], dict[str, str]()
     for line in lines:
-        row, message = _read(line)
+        row = dict(line)
+        zero_ns, message = row.pop("zero_ns"), row.pop("message")
+        row["chunk_s"] = (np.array(row["chunk_s"], dtype=np.int64) - zero_ns) / 1e9
         rows.append(row)
         if message is not None:
             first_messages.setdefault(row["error"], message)
     return rows, first_messages
-
-
-def _read(line: dict[str, Any]) -> tuple[Row, str | None]:
-    row = dict(line)
-    zero_ns, message = row.pop("zero_ns"), row.pop("message")
-    row["chunk_s"] = (np.array(row["chunk_s"], dtype=np.int64) - zero_ns) / 1e9
-    return row, message

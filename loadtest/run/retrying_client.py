@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 import numpy as np
 
-from servetwin.loadtest.http.exchange import Exchange, Failure, run_exchange
+from servetwin.loadtest.http.exchange import Exchange, Failure, HangsUp, run_exchange
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 from servetwin.loadtest.http.transport import Post
 from servetwin.loadtest.options import Draws, HangUp, LoadOptions
@@ -57,7 +57,7 @@ class RetryingClient:
     async def _attempt(self, sending: Sending, timeout_s: float) -> None:
         send = sending.send
         tokens = send.hang_up.after_tokens if send.hang_up else None
-        hangs_up = None if tokens is None else TokenWatch(tokens)
+        hangs_up = None if tokens is None else token_watch(tokens)
         headers = send.request.headers
         await run_exchange(self._post, send.body, sending, timeout_s, hangs_up, headers)
         if sending.left:
@@ -65,20 +65,21 @@ class RetryingClient:
             sending.failure = _hung_up(send.hang_up)
 
 
-class TokenWatch:
-    """Counts the tokens of an answer while it comes in, for a client that hangs up at a count."""
+def token_watch(tokens: int) -> HangsUp:
+    """Return what counts the tokens of an answer while it comes in, for a client that hangs up.
 
-    def __init__(self, tokens: int) -> None:
-        self._tokens = tokens
-        self._reads = RecordedReads()
-        self._reader = StreamReader(Exchange(reads=self._reads))
+    It says whether the answer reaches the count with a piece and goes on after it.
+    """
+    reads = RecordedReads()
+    reader = StreamReader(Exchange(reads=reads))
 
-    def __call__(self, data: bytes) -> bool:
-        """Return whether the answer reaches the count with these bytes and goes on after them."""
-        self._reads.add(0, data)
-        self._reader.advance(1)
-        stream = self._reader.stream
-        return sum(stream.tokens) >= self._tokens and not (stream.done or stream.finished)
+    def hangs_up(data: bytes) -> bool:
+        reads.add(0, data)
+        reader.advance(1)
+        stream = reader.stream
+        return sum(stream.tokens) >= tokens and not (stream.done or stream.finished)
+
+    return hangs_up
 
 
 def is_refusal(exchange: Exchange) -> bool:

@@ -228,9 +228,8 @@ def tried_count(count: int, run: Run, target: SLOTarget, load: float | None = No
     share, excess = target.shares(run)["all"], target.excess(run)
     at_count = None if load is None else load / count
     holds = share >= target.attainment and (at_count is None or at_count <= _FULL)
-    factor = exp(excess) if excess < inf else inf
     latencies_s = _latencies_s(run, target)
-    return TriedCount(count, len(run.requests), share, latencies_s, factor, at_count, holds)
+    return TriedCount(count, len(run.requests), share, latencies_s, exp(excess), at_count, holds)
 
 
 def least_requests(attainment: float) -> int:

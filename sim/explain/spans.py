@@ -57,9 +57,8 @@ def by_replica(steps: pd.DataFrame) -> dict[int, StepRows]:
     if not set(STEP_COLUMNS) <= set(steps.columns):
         return {}
     ordered = steps.sort_values(["start_s", "end_s"], kind="stable")
-    replicas = ordered["replica"].unique().tolist()
-    rows = [StepRows(rows) for _, rows in ordered.groupby("replica", sort=False)]
-    return dict(zip(replicas, rows, strict=True))
+    by_number = ordered.groupby(ordered["replica"].astype(int), sort=False)
+    return {number: StepRows(rows) for number, rows in by_number}
 
 
 IntArray = npt.NDArray[np.int64]

@@ -187,14 +187,11 @@ class Recognition:
         keys = {q: k for k in self.columns for q in ("ttft", "e2e") if k.startswith(f"{q}_")}
         if len(keys) < 2:
             return
-        first, last = (
-            (
-                self._contents[self.columns[keys[q]]].numbers,
-                mapping.UNITS_S[mapping.form_of(keys[q])],
-            )
-            for q in ("ttft", "e2e")
-        )
-        if fmean(first[0]) * first[1] > fmean(last[0]) * last[1]:
+        mean_s = {
+            q: fmean(self._contents[self.columns[k]].numbers) * mapping.UNITS_S[mapping.form_of(k)]
+            for q, k in keys.items()
+        }
+        if mean_s["ttft"] > mean_s["e2e"]:
             both = [self.columns.pop(keys[q]) for q in ("ttft", "e2e")]
             self.asides.append(f"{_either(both)}: first tokens after the last ones")
 
