@@ -69,12 +69,12 @@ class EndedEarly(LoadTestError):
 
 
 @contextmanager
-def os_errors(kind: type[ServetwinError], problem: str) -> Iterator[None]:
-    """Raise ``kind`` with the problem, and the reason of the system, for an ``OSError`` inside."""
+def os_errors(kind: type[ServetwinError], problem: str, *others: type[Exception]) -> Iterator[None]:
+    """Raise ``kind`` with the problem and the reason for an ``OSError`` inside, or for others."""
     try:
         yield
-    except OSError as error:
-        raise kind(f"{problem} ({error.strerror or error})") from error
+    except (OSError, *others) as error:
+        raise kind(f"{problem} ({getattr(error, 'strerror', None) or error})") from error
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:

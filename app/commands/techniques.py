@@ -6,10 +6,10 @@ from servetwin.app.scenario.options.common import Json, Seed
 from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.techniques import (
     EffectOptions,
-    FormatOptions,
     IntensityOptions,
     LatencyOptions,
     MemoryOptions,
+    Model,
 )
 from servetwin.workloads.errors import PolicyError
 
@@ -69,14 +69,14 @@ def intensity(options: IntensityOptions, as_json: Json = False) -> None:
 
 
 @takes_options()
-def formats(options: FormatOptions, as_json: Json = False) -> None:
+def formats(model: Model = None, as_json: Json = False) -> None:
     """List every number format: bits of a weight, size, noise of rounding, quality where published.
 
     Without a model: Llama-2-7B.
     """
     from servetwin.app.reports.techniques.quality import formats_lines, formats_report
 
-    report = formats_report(options)
+    report = formats_report(model)
     print_result(as_json, report, formats_lines(report))
 
 

@@ -18,6 +18,7 @@ from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
 from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.run import JOURNAL, SUMMARY, Run, RunError, load_run
+from servetwin.workloads.errors import os_errors
 from servetwin.workloads.files import mapping_in
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
@@ -215,7 +216,7 @@ def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
     There is a folder for each load; recorded runs lie in ``folder``.
     """
     path = folder / VERDICT
-    try:
+    with os_errors(RunError, f"{path}: not a readable verdict", ValueError, KeyError, TypeError):
         record = mapping_in(path)
         if "levels" not in record:
             return {folder: _comparison(record["comparison"])}
@@ -223,8 +224,6 @@ def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
             folder / level_folder(level["utilisation"]): _comparison(level["comparison"])
             for level in record["levels"]
         }
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: not a readable verdict ({error})") from error
 
 
 def _comparison(record: Mapping[str, Any]) -> Comparison:

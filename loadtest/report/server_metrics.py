@@ -26,6 +26,7 @@ from servetwin.loadtest.redaction import redact
 from servetwin.loadtest.report.load_notes import CacheCounts
 from servetwin.loadtest.report.records import MEANINGS
 from servetwin.sim.records.run import Run, RunError, write_files
+from servetwin.workloads.errors import os_errors
 from servetwin.workloads.program.package import shipped_json
 
 FILE_NAME = "server_metrics.parquet"
@@ -206,8 +207,6 @@ def load_server_metrics(folder: Path) -> pd.DataFrame | None:
     path = folder / FILE_NAME
     if not path.exists():
         return None
-    try:
+    with os_errors(RunError, f"{path}: not readable", ValueError, KeyError):
         frame = pd.read_parquet(path).set_index("at_s")  # a file of before has fewer columns
         return frame.reindex(columns=list(COLUMNS[1:])).reset_index()
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{path}: not readable ({error})") from error

@@ -14,7 +14,7 @@ from servetwin.loadtest.sweep.knee import Knee, KneeSearch, RatedLevel, find_kne
 from servetwin.loadtest.sweep.level import COMPLETED, Level, LevelPlan
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import RunError, save_files
-from servetwin.workloads.errors import EndedEarly
+from servetwin.workloads.errors import EndedEarly, os_errors
 from servetwin.workloads.files import mapping_in
 
 SweepOf = Literal["rates", "users", "slo"]
@@ -201,7 +201,5 @@ def is_sweep(folder: Path) -> bool:
 def load_sweep(folder: Path) -> Sweep:
     """Read the sweep of a folder; raises ``RunError`` where it is missing or damaged."""
     path = folder / SWEEP
-    try:
+    with os_errors(RunError, f"{path}: not a readable sweep", ValueError, KeyError, TypeError):
         return Sweep.of_dict(mapping_in(path))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: not a readable sweep ({error})") from error

@@ -6,7 +6,6 @@ from textwrap import wrap
 from typing import Any
 
 from servetwin.app.reports.table import table_lines
-from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.app.words import asset_table
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
@@ -158,12 +157,12 @@ TECHNIQUES = _WORDS["techniques"] | {name: f"gguf:format={name}" for name in BLO
 """The technique that puts weights into a format, by the format."""
 
 
-def formats_report(options: FormatOptions) -> dict[str, Any]:
+def formats_report(name: str | None) -> dict[str, Any]:
     """Return every format of weights with its size, its noise and its quality on a model.
 
     Raises ``ServetwinError`` for an unknown model.
     """
-    model = find_model(MODEL if options.model is None else options.model)
+    model = find_model(MODEL if name is None else name)
     return {
         "model": model.name,
         "formats": [_entry(form, model) for form in FORMATS.values()],

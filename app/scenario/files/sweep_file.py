@@ -125,7 +125,7 @@ class SweepFile:
 
     def _kept(self, path: Path, overwrite: bool) -> Sequence[Row]:
         """Return the rows of this sweep that are there; none where they are to be replaced."""
-        try:
+        with os_errors(SweepError, f"{path}: not a readable frame", ValueError):
             content = path.read_bytes() if path.exists() else b""
             if not content:
                 return []
@@ -133,8 +133,6 @@ class SweepFile:
             if not whole:
                 raise ValueError("no line of it has an end")
             frame = _with_numbers(pd.read_csv(BytesIO(whole), dtype=str, keep_default_na=False))
-        except (OSError, ValueError) as error:
-            raise SweepError(f"{path}: not a readable frame ({error})") from error
         if overwrite:
             if SWEEP not in frame:
                 raise SweepError(f"{path}: is not of any sweep; name another --out")

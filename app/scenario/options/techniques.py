@@ -50,13 +50,6 @@ class IntensityOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class FormatOptions:
-    """Model whose weight formats are listed."""
-
-    model: Model = None
-
-
-@dataclass(frozen=True, slots=True)
 class MemoryOptions:
     """Models and device to size."""
 

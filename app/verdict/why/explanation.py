@@ -23,6 +23,7 @@ from servetwin.sim.experiments.measured_parts import MeasuredParts, simulate_mea
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import derive
 from servetwin.sim.records.run import Files, RunError
+from servetwin.workloads.errors import os_errors
 from servetwin.workloads.files import mapping_in
 
 WHY = "why.json"
@@ -54,12 +55,11 @@ def read_explanation(folder: Path) -> Explanation | None:
     path = folder / WHY
     if not path.exists():
         return None
-    try:
+    unread = f"{path}: not a readable explanation"
+    with os_errors(RunError, unread, ValueError, KeyError, TypeError):
         record = mapping_in(path)
         hypotheses = tuple(Hypothesis(**one) for one in record["hypotheses"])
         return Explanation(hypotheses, tuple(record["notes"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path}: not a readable explanation ({error})") from error
 
 
 def explain_error(

@@ -1,7 +1,6 @@
 """The table of number formats: sizes of a model, noise by formula, quality where published."""
 
 from servetwin.app.reports.techniques.quality import TECHNIQUES, formats_lines, formats_report
-from servetwin.app.scenario.options.techniques import FormatOptions
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.step_times.roofline.formats import FORMATS, KV_FORMATS
 from servetwin.sim.techniques.quantisation import WeightFormat
@@ -18,7 +17,7 @@ def test_every_lossy_format_is_that_of_its_technique() -> None:
 
 
 def test_entries_are_unrounded_and_of_the_model() -> None:
-    report = formats_report(FormatOptions("llama-3-8b"))
+    report = formats_report("llama-3-8b")
     entries = {entry["name"]: entry for entry in report["formats"]}
     assert list(entries) == list(FORMATS)
     q4_k = entries["q4_k"]
@@ -33,7 +32,7 @@ def test_entries_are_unrounded_and_of_the_model() -> None:
 
 
 def test_the_table_has_a_row_for_each_format_within_100_columns() -> None:
-    lines = list(formats_lines(formats_report(FormatOptions())))
+    lines = list(formats_lines(formats_report(None)))
     assert max(map(len, lines)) <= 100
     assert [line.split()[0] for line in lines[2 : 2 + len(FORMATS)]] == list(FORMATS)
     (q4_0,) = [line.split() for line in lines if line.startswith("q4_0")]
