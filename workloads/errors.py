@@ -71,9 +71,10 @@ class EndedEarly(LoadTestError):
 @contextmanager
 def os_errors(kind: type[ServetwinError], problem: str, *others: type[Exception]) -> Iterator[None]:
     """Raise ``kind`` with the problem and the reason for an ``OSError`` inside, or for others."""
+    causes: tuple[type[Exception], ...] = (OSError, *others)
     try:
         yield
-    except (OSError, *others) as error:
+    except causes as error:
         raise kind(f"{problem} ({getattr(error, 'strerror', None) or error})") from error
 
 
