@@ -14,8 +14,6 @@ Load = tuple[int, int, int]
 KVLayout = Literal["paged", "contiguous"]
 """How an executor finds a position: through ``Sequence.blocks`` or ``Sequence.region_start``."""
 
-RefusalKind = Literal["too_long", "queue_full", "too_late", "unsupported", "crashed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -25,10 +23,9 @@ class Refusal:
     ``queue_full``: the waiting queue is at its bound; retrying later may succeed.
     ``too_late``: it waited longer than the TTFT that it was promised.
     ``unsupported``: the scheduler cannot do what the request needs.
-    ``crashed``: it was lost with its server, as the simulator says.
     """
 
-    kind: RefusalKind
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
     reason: str
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 WIDTH = 100
+FLEET_COUNTS = ("crashes", "lost", "retried", "started", "drained")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 
@@ -96,6 +97,20 @@ def task_lines(summary: Mapping[str, Any], devices: int = 0) -> list[str]:
         *(table_lines(heads, rows, ">>>>>>>") if rows else []),
         *lane_lines(summary.get("lanes", {})),
     ]
+
+
+def fleet_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return what the replicas of a fleet cost, and what happened to them; nothing without one."""
+    if not (fleet := summary.get("fleet")):
+        return []
+    sizes, hours = [size for _, size in fleet["sizes"]], fleet["replica_hours"]
+    parts = [f"{min(sizes)} to {max(sizes)} replicas serve, {number(hours, 1.0)} replica-hours"]
+    if price := fleet.get("price_per_hour"):
+        parts.append(f"{price * hours:,.2f} at list prices")
+    if least := fleet.get("least_replica_hours"):
+        parts.append(f"an ideal autoscaler needs {number(least, 1.0)} replica-hours")
+    parts += [f"{name} {fleet[name]:,}" for name in FLEET_COUNTS if fleet[name]]
+    return ["", *wrap("; ".join(parts), WIDTH, subsequent_indent="  ")]
 
 
 def lane_lines(lanes: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from servetwin.app.reports.run_words import outside_warning, provenance_line
 from servetwin.app.reports.tables import (
     counts_line,
     error_lines,
+    fleet_lines,
     latency_table,
     note_lines,
     scenario_lines,
@@ -32,6 +33,7 @@ from servetwin.app.scenario.options.common import RunChart
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
 from servetwin.app.scenario.options.simulations import ReplayOptions, RunOptions
+from servetwin.app.scenario.prices import Prices
 from servetwin.app.scenario.scenarios import (
     build_scenario,
     fit_to_trace,
@@ -40,6 +42,7 @@ from servetwin.app.scenario.scenarios import (
 )
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import origin_words, print_notes
+from servetwin.sim.experiments.fleet import least_replica_hours
 from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
 from servetwin.sim.experiments.predict import (
     Redraw,
@@ -48,7 +51,7 @@ from servetwin.sim.experiments.predict import (
     replication,
     run_once,
 )
-from servetwin.sim.experiments.scenario import Scenario, devices
+from servetwin.sim.experiments.scenario import Scenario, devices, devices_of
 from servetwin.sim.records.metrics import FIGURES, SLO, common
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.workloads.errors import PolicyError, ServetwinError
@@ -170,6 +173,10 @@ class Replay:
                 )  # fmt: skip
             run.scenario = scenario_record(trace, scenario, self.servers().settings(), self.seed)
             run.meta, run.as_csv = machine_facts(), single.csv
+            if fleet := run.extra.get("fleet"):
+                fleet["least_replica_hours"] = least_replica_hours(trace, scenario)
+                device = dict([devices_of(scenario.profile)])
+                fleet["price_per_hour"] = Prices().over_listed().per_hour(device)
             if not len(run.table("steps")["steps"]):
                 reason = error_lines(run.table("requests")["error"], 1)[0]
                 raise PolicyError(f"no step was run: {reason.strip()}")
@@ -250,6 +257,7 @@ class Replay:
             "",
             *steady_lines(summary["steady"]),
             *task_lines(summary, sum(devices(scenario).values())),
+            *fleet_lines(summary),
             "",
             "",
             *totals_lines(summary),

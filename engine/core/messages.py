@@ -4,7 +4,6 @@ from typing import Any, Literal, NamedTuple
 
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import TokenLogprobs
-from servetwin.policies.protocols import RefusalKind
 from servetwin.workloads.errors import ServetwinError
 
 FinishReason = Literal["stop", "length"]
@@ -57,7 +56,7 @@ class Refused(NamedTuple):
     """The scheduler did not take the request in; ``kind`` as in ``policies.protocols.Refusal``."""
 
     request_id: str
-    kind: RefusalKind
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
     reason: str
 
 

@@ -42,6 +42,11 @@ class LeastLoaded:
         self._are_equal = len(set(loads.speeds)) == 1
         self._next = 0
 
+    def range(self, now_s: float) -> tuple[int, int]:
+        """Return the lowest and the highest load, as last reported."""
+        loads = self._loads.at(now_s)
+        return int(loads.min()), int(loads.max())
+
     def choose(self, now_s: float, own: int) -> int:
         """Return the place whose load plus ``own``, divided by its speed, is least."""
         loads, turn = self._loads.at(now_s), self._next
@@ -53,15 +58,3 @@ class LeastLoaded:
                 place = before
         self._next = (place + 1) % len(costs)
         return place
-
-
-class LoadRange:
-    """The lowest and the highest load."""
-
-    def __init__(self, loads: ReplicaLoads, read: ReadLoads) -> None:
-        self._loads = ReportedLoads(loads, read)
-
-    def at(self, now_s: float) -> tuple[int, int]:
-        """Return the lowest and the highest load, as last reported."""
-        loads = self._loads.at(now_s)
-        return int(loads.min()), int(loads.max())

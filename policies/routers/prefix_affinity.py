@@ -9,7 +9,7 @@ from collections.abc import Sequence as Listed
 
 import numpy as np
 
-from servetwin.policies.routers.least_loaded import LeastLoaded, LoadRange
+from servetwin.policies.routers.least_loaded import LeastLoaded
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.policies.routers.routing import RouterBase
 from servetwin.workloads.block_ids import Ids
@@ -24,7 +24,6 @@ class PrefixAffinity(RouterBase):
     def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
         super().__init__(loads, config, rng)
         self._least = LeastLoaded(loads, loads.requests)
-        self._range = LoadRange(loads, loads.requests)
         self._seen: dict[int, int] = {}
         """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
         so that what is known of a prompt is always a prefix of it."""
@@ -36,7 +35,7 @@ class PrefixAffinity(RouterBase):
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place of the replica that gets the request."""
-        place = None if self._unbalanced(*self._range.at(now_s)) else self._holder(request)
+        place = None if self._unbalanced(*self._least.range(now_s)) else self._holder(request)
         if place is None:
             place = self._least.choose(now_s, 1)
         self._remember(request.prefix_block_ids, place)

@@ -16,6 +16,7 @@ from servetwin.policies.protocols import Scheduler
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, Source
 from servetwin.sim.core.environment import Environment
+from servetwin.sim.core.faults import require_survivors
 from servetwin.sim.core.fleet import Fleet, FleetPlan
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
@@ -120,7 +121,7 @@ def _fleet(
         )
     if plan.rule is not None and len(pools) > 1:
         raise PolicyError("autoscaling starts replicas of one kind; give one profile")
-    plan.check(len(places))
+    require_survivors(plan.faults, len(places), plan.rule is not None)
     return Fleet(plan, entrance, lambda place: build(places[place].policies), pools[0].policies)
 
 

@@ -16,7 +16,7 @@ from servetwin.workloads.errors import PolicyError
 
 
 class Fault(FrozenModel):
-    """What happens to a replica from ``at_s`` on, for ``for_s`` or for ever."""
+    """What happens to a replica from ``at_s`` on, for ``for_s`` or to the end."""
 
     replica: Annotated[int, Field(ge=0)]
     at_s: NotNegative
@@ -61,7 +61,7 @@ def parse_faults(text: str, where: str = "faults") -> tuple[Fault, ...]:
 
 
 def require_survivors(faults: Sequence[Fault], replicas: int, replaced: bool) -> None:
-    """Raise ``PolicyError`` for a replica that is not there, and where none is left for ever.
+    """Raise ``PolicyError`` for a replica that is not there, and where none is left at the end.
 
     ``replaced`` says whether others are started in place of those that never come back.
     """
@@ -73,6 +73,6 @@ def require_survivors(faults: Sequence[Fault], replicas: int, replaced: bool) ->
     gone = {one.replica for one in faults if isinstance(one, Crash) and one.for_s is None}
     if len(gone) == replicas and not replaced:
         raise PolicyError(
-            "faults: every replica crashes for ever; give for_s, after which one is back, or more "
-            f"replicas than {replicas}"
+            "faults: every replica crashes, and none is back; give for_s, how long one is down, or "
+            f"more than {replicas} replicas"
         )

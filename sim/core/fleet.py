@@ -18,15 +18,13 @@ from servetwin.policies.protocols import Refusal, Scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.autoscaling import Autoscaler, Autoscaling, FleetLoad
 from servetwin.sim.core.environment import NEVER
-from servetwin.sim.core.faults import Crash, Fault, Slow, require_survivors
+from servetwin.sim.core.faults import Crash, Fault, Slow
 from servetwin.sim.core.pools import RoutedReplicas
 from servetwin.sim.core.replica import Listener
-from servetwin.sim.core.tick_queue import TickQueue
+from servetwin.sim.core.tick_queue import Delivery, TickQueue
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
 from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.request import Request
-
-Action = Callable[[], None]
 
 
 @mypyc_attr(native_class=False)
@@ -34,8 +32,8 @@ Action = Callable[[], None]
 class FleetPlan:
     """What fails when, and how replicas are added and taken away.
 
-    ``replicas`` serve from the start; a rule may have more. Health checks notice a crash after
-    ``detection_s``; a request is sent again up to ``retries`` times.
+    With a rule, ``replicas`` serve from the start; without one, all do. Health checks notice a
+    crash after ``detection_s``; a request is sent again up to ``retries`` times.
     """
 
     replicas: int
@@ -44,9 +42,10 @@ class FleetPlan:
     detection_s: float = 30.0
     retries: int = 1
 
-    def check(self, most: int) -> None:
-        """Raise ``PolicyError`` for faults of ``most`` replicas that cannot be, or leave nobody."""
-        require_survivors(self.faults, most, self.rule is not None)
+    @property
+    def most(self) -> int:
+        """The most replicas of a pool."""
+        return self.replicas if self.rule is None else self.rule.max
 
 
 @dataclass(eq=False)
@@ -72,7 +71,8 @@ class Fleet:
         self._events = TickQueue(self.env)
         self._ranks = count()
         self._listeners: list[Listener] = []
-        self._since = dict.fromkeys(range(self.plan.replicas), 0)
+        serving = self.plan.replicas if self.plan.rule else len(self._replicas)
+        self._since = dict.fromkeys(range(serving), 0)
         """Each place that is paid for, and since which tick."""
         self._paid = [0] * len(self._replicas)
         self._serving = list(self._since)
@@ -121,10 +121,10 @@ class Fleet:
         else:
             self._held.append((request, row))
 
-    def _at(self, tick: int, action: Action) -> None:
+    def _at(self, tick: int, action: Delivery) -> None:
         self._events.post(tick, next(self._ranks), partial(self._do, action))
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: Delivery) -> None:
         """Let something happen, unless all requests have ended and none comes."""
         if self._open or self.has_more():
             action()
@@ -180,7 +180,7 @@ class Fleet:
             reason = f"replica {place} crashed"
             self.recorder.failed(row, reason)
             self._ttft_s.append(inf)
-            self._close(seq, Refusal("crashed", reason))
+            self._close(seq, Refusal("queue_full", reason))  # its client may try later
             return
         self._tries[row] += 1
         self.counts["retried"] += 1

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import Scenario, replicate
 from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.metrics import measured
 from servetwin.sim.records.run import Run
@@ -14,9 +16,11 @@ from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.trace import Trace
+from servetwin.workloads.transform import limit
 
 Simulate = Callable[[Trace, Scenario], Run]
 
+_SAMPLE, _FEWEST = 20_000, 10
 _IDLE = 0.05
 """Share of the users that may not have begun, or may have ended, while requests are judged."""
 
@@ -100,6 +104,20 @@ class Users:
 
 ScaledScenario = Replicas | Users
 """A trace and a scenario whose replicas, users or lanes are counted."""
+
+
+def least_replica_hours(trace: Trace, scenario: Scenario) -> float | None:
+    """Return the replica-hours that an ideal autoscaler needs, which starts and stops at once.
+
+    That is the work of the trace at full batches: its requests over those that a saturated replica
+    completes per hour, of the first 20,000 of them. None where fewer than ten finish there.
+    """
+    cluster = replace(scenario.cluster, replicas=1, autoscaling="", faults="", closed_loop=False)
+    one = admitting_all(replace(scenario, cluster=cluster))
+    run = replicate(all_at_once(limit(trace, _SAMPLE)), one, np.random.SeedSequence(0))
+    if (run.table("requests")["status"] == "finished").sum() < _FEWEST:
+        return None
+    return len(trace) / completions_per_s(run, trace.source) / 3600
 
 
 def times(scenario: Scenario, count: int) -> Scenario:

@@ -9,13 +9,16 @@ from typing import Any, Self
 import numpy as np
 
 from servetwin.policies.build import build_router, build_scheduler
-from servetwin.policies.config import PolicyConfig, require
+from servetwin.policies.config import MOST, PolicyConfig, require
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.catalogue.catalogue import shipped_hardware
 from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.core.autoscaling import parse_rule
 from servetwin.sim.core.cluster import simulate_cluster
+from servetwin.sim.core.faults import parse_faults
+from servetwin.sim.core.fleet import FleetPlan
 from servetwin.sim.core.kv_transfer import KVLink
 from servetwin.sim.core.pools import Pool, Role
 from servetwin.sim.core.recorder import Recorder
@@ -38,7 +41,7 @@ _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
 RANK_ROUTER = "vllm-dp"
 """The router of attention ranks, where nothing else is given."""
-LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0}
+LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0, "retries": 0}
 """The least value of each count of a cluster."""
 UNKNOWN_DEVICE = "server"
 """The device of a server that does not say what it runs on."""
@@ -72,6 +75,16 @@ class ClusterConfig:
     """Send a follow-up after its parents' answers, else at its stamp; None: where there are any."""
     fail_fast: bool = False
     """End a task at the first request without an answer."""
+    autoscaling: str = ""
+    """Rule that starts and drains servers, such as ``queue:target=4,min=1,max=16``; also of
+    utilisation, kv, slo and schedule."""
+    faults: str = ""
+    """What happens to servers, such as ``crash:replica=3,at_s=600,for_s=120``, or slow by a
+    factor."""
+    detection_s: float = 30.0
+    """Time until health checks notice that a server has crashed."""
+    retries: int = 1
+    """Times that a request without a token is sent again when its server crashes."""
 
     def __post_init__(self) -> None:
         for name in ("router", "decode_router"):
@@ -86,6 +99,15 @@ class ClusterConfig:
                 f"and {self.decode_replicas}"
             )
         self._try_out()
+
+    @property
+    def fleet(self) -> FleetPlan | None:
+        """What happens to the servers; None where nothing does."""
+        if not (self.autoscaling or self.faults):
+            return None
+        rule = parse_rule(self.autoscaling) if self.autoscaling else None
+        faults = parse_faults(self.faults)
+        return FleetPlan(self.replicas, faults, rule, self.detection_s, self.retries)
 
     @classmethod
     def of(cls, layout: Layout, model: ModelShape) -> Self:
@@ -104,6 +126,10 @@ class ClusterConfig:
             config = RouterConfig(router, self.staleness_s)
             build_router(ReplicaLoads([1.0], self.staleness_s), config, np.random.default_rng(0))
         KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
+        require(0 <= self.detection_s < MOST, "detection_s", self.detection_s, "seconds from 0 on")
+        if (fleet := self.fleet) is not None and (rule := fleet.rule) is not None:
+            bounds = f"from min {rule.min} to max {rule.max} of autoscaling"
+            require(rule.min <= self.replicas <= rule.max, "replicas", self.replicas, bounds)
 
     @property
     def splits(self) -> bool:
@@ -155,7 +181,8 @@ class Scenario:
         """Return the profile of each pool of servers, how many they are, and what they do."""
         cluster = self.cluster
         if not cluster.splits:
-            return [(profile, cluster.replicas, "serve") for profile in self.profiles]
+            most = fleet.most if (fleet := cluster.fleet) else cluster.replicas
+            return [(profile, most, "serve") for profile in self.profiles]
         return [
             (self.profiles[0], cluster.prefill_replicas, "prefill"),
             (self.profiles[-1], cluster.decode_replicas, "decode"),
@@ -200,12 +227,13 @@ def replicate(
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop is not False and form_a_loop(trace)
     recorder = recorder or Recorder(scenario.profile.api.model())
-    if len(scenario.replicas()) > 1 or closed_loop:
+    if len(scenario.replicas()) > 1 or closed_loop or cluster.fleet:
         run = simulate_cluster(
             trace, _pools(scenario, models), RouterConfig(cluster.router, cluster.staleness_s),
             RouterConfig(cluster.decode_router, cluster.staleness_s), _link(scenario),
             recorder=recorder, closed_loop=closed_loop, fail_fast=cluster.fail_fast, macro=macro,
             on_arrival=on_arrival, seed=noise_seed.generate_state(4).tolist(), build=build,
+            fleet=cluster.fleet,
         )  # fmt: skip
     else:
         scheduler = build(scenario.policies)

@@ -124,7 +124,7 @@ def _as_json(value: object) -> str:
 
 RunKind = Literal["simulation", "loadtest"]
 
-_EXTRAS = ("simulation", "delivered", "prompt_cache", "provenance", "intervals", "lanes")
+_EXTRAS = ("simulation", "delivered", "prompt_cache", "provenance", "intervals", "lanes", "fleet")
 PAUSE_MEANINGS = MEANINGS["pauses"]
 PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
 """Columns of ``pauses.parquet``, one row per preemption."""

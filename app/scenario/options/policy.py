@@ -13,6 +13,7 @@ from servetwin.app.scenario.settings import parse_settings, with_settings
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.workloads.errors import PolicyError
+from servetwin.workloads.files import document
 
 if TYPE_CHECKING:
     from servetwin.app.scenario.servers import Servers
@@ -112,11 +113,19 @@ class ClusterOptions:
     link_us: Annotated[float | None, Option(help="{cluster.link_latency_s} In us.", min=0)] = None
     closed_loop: ClosedLoop = None
     fail_fast: FailFast = None
+    autoscaling: Annotated[
+        str | None, Option("--autoscale", metavar="RULE:KEY=VALUE", help="{cluster.autoscaling}")
+    ] = None
+    faults: Annotated[
+        str | None, Option(metavar="FILE|NAME:KEY=VALUE", help="{cluster.faults}")
+    ] = None
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
-        same = ("replicas", "router", "closed_loop", "fail_fast")
+        same = ("replicas", "router", "closed_loop", "fail_fast", "autoscaling", "faults")
         changes = {name: v for name in same if (v := getattr(self, name)) is not None}
+        if self.faults and Path(self.faults).is_file():
+            changes["faults"] = document(Path(self.faults)).decode()
         if self.staleness_ms is not None:
             changes["staleness_s"] = self.staleness_ms / 1000
         if self.prefill_decode is not None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.policies.routers.least_loaded import LeastLoaded, LoadRange
+from servetwin.policies.routers.least_loaded import LeastLoaded
 from servetwin.policies.routers.replica_loads import ReplicaLoads
 
 
@@ -56,12 +56,11 @@ def test_choices_are_those_of_a_search_through_all(
     replicas = ReplicaLoads(speeds, staleness_s)
     searches = [Search(replicas), Search(replicas)]
     quick = [LeastLoaded(replicas, read) for read in (replicas.requests, replicas.tokens)]
-    highest_and_lowest = LoadRange(replicas, replicas.requests)
     now_s, open_requests = 0.0, list[tuple[int, int]]()
     for number, (gap_s, tokens, ends) in enumerate(sent):
         now_s += gap_s
         requests = list(replicas.requests(now_s))
-        assert highest_and_lowest.at(now_s) == (min(requests), max(requests))
+        assert quick[0].range(now_s) == (min(requests), max(requests))
         by_requests = quick[0].choose(now_s, 1)
         assert by_requests == searches[0].choose(requests, 1)
         by_tokens = quick[1].choose(now_s, tokens)

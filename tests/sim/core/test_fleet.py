@@ -11,7 +11,7 @@ from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.autoscaling import parse_rule
 from servetwin.sim.core.cluster import simulate_cluster
-from servetwin.sim.core.faults import parse_faults
+from servetwin.sim.core.faults import parse_faults, require_survivors
 from servetwin.sim.core.fleet import FleetPlan
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
@@ -215,7 +215,7 @@ def test_a_plan_of_faults_that_cannot_be_names_the_fault_and_the_key(
     faults: str, message: str
 ) -> None:
     with pytest.raises(PolicyError) as error:
-        FleetPlan(2, parse_faults(faults)).check(2)
+        require_survivors(parse_faults(faults), 2, replaced=False)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 

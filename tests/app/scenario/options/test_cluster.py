@@ -37,6 +37,25 @@ def trace(*requests: Request) -> Trace:
         (["--link-gb-per-s", "0"], "link: bytes_per_s must be above 0"),
         (["--prefill-decode", "1", "1", "--batching", "static"], "'static' cannot take in prompts"),
         (["--prefill-decode", "1", "1", *["--profile", "base-cpu"] * 3], "at most two profiles"),
+        (["--autoscale", "qeue:max=2"], "autoscaling: unknown rule 'qeue'; did you mean 'queue'?"),
+        (
+            ["--autoscale", "queue:min=2,max=4"],
+            "replicas: 1 is not possible; it must be from min 2",
+        ),
+        (["--faults", "crash:replica=1,at_s=1"], "faults: replica 1: there are replicas 0 to 0"),
+        (
+            ["--faults", "crash:replica=0,at_s=1"],
+            "faults: every replica crashes, and none is back; give",
+        ),
+        (["--faults", "slow:replica=0,at_s=-1"], "field 'at_s' (seconds): '-1' is not possible"),
+        (
+            ["--prefill-decode", "1", "1", "--faults", "slow:replica=0,at_s=1"],
+            "faults and autoscaling are of replicas that serve whole requests",
+        ),
+        (
+            [*["--profile", "base-cpu"] * 2, "--autoscale", "queue:max=2"],
+            "autoscaling starts replicas of one kind; give one profile",
+        ),
     ],
 )
 def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str) -> None:
@@ -51,6 +70,7 @@ def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str)
         ({"prefill_decode": (2, 3)}, {"prefill_replicas": 2, "decode_replicas": 3}),
         ({"link_gb_per_s": 12.5}, {"link_bytes_per_s": 12.5e9}),
         ({"closed_loop": False}, {"closed_loop": False}),
+        ({"autoscaling": "kv:max=2"}, {"autoscaling": "kv:max=2"}),
     ],
 )
 def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:
