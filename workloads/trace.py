@@ -53,9 +53,10 @@ class Requests(Sequence[Request]):
         return next(iter(self[row : row + 1]))
 
     def __iter__(self) -> Iterator[Request]:
+        names = [*DEFAULTS][: 1 + max(map([*DEFAULTS].index, self.columns))]
         for first in range(0, len(self), _PART):
             part = {n: v[first : first + _PART].tolist() for n, v in self.columns.items()}
-            for request in map(Unfrozen, *(part.get(n, repeat(d)) for n, d in DEFAULTS.items())):
+            for request in map(Unfrozen, *(part.get(n, repeat(DEFAULTS[n])) for n in names)):
                 request.__class__ = Request
                 yield request
 
