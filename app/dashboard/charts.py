@@ -12,7 +12,7 @@ import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
 from servetwin.app.dashboard.pictures import picture_buttons
-from servetwin.app.figures.canvas import Figure, alt_text, note_of, title_of
+from servetwin.app.figures.canvas import Figure
 from servetwin.app.reports.run_words import made_by
 from servetwin.app.reports.table import Table
 from servetwin.app.words import LOOKS
@@ -73,9 +73,9 @@ def chart(figure: Figure, key: str, source: str | None = None, **options: Any) -
     Below stands what it leaves out; a picture of it says by ``source`` what was simulated or
     measured.
     """
-    alt = alt_text(figure)
+    alt = figure.alt
     selection = st.plotly_chart(figure, key=key, config=_CONFIG, alt=alt, **options)
-    if note := note_of(figure):
+    if note := figure.note:
         st.caption(escaped(note))
     _menu().charts[key] = picture_buttons(figure, key, source or made_by())
     return selection
@@ -92,7 +92,7 @@ def charts_by_two(charts: Mapping[str, Figure], source: str) -> None:
         if place % 2 == 0:
             columns = st.columns(2)
         with columns[place % 2]:
-            st.markdown(f"**{title_of(figure)}**")
+            st.markdown(f"**{figure.title}**")
             chart(figure, key, source)
 
 

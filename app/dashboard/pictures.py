@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from servetwin.app.dashboard.widgets import end_if_stale
-from servetwin.app.figures.canvas import Figure, title_of
+from servetwin.app.figures.canvas import Figure
 from servetwin.app.figures.pictures import (
     PNG_WIDTH_PX,
     THEMES,
@@ -70,7 +70,7 @@ def picture_buttons(figure: Figure, key: str, source: str) -> str:
     layout = talk_layout(figure, Caption(source, _ADDRESS))
     letters = letters_in_line(layout["width"], layout["title"]["subtitle"]["font"]["size"])
     picture = json.dumps({"layout": layout, "letters": letters})
-    title = title_of(figure)
+    title = figure.title
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:80]
     buttons = "".join(
         f'<button type="button" data-kind="{kind}" data-theme="{theme}">{label}, {theme}</button>'

@@ -17,12 +17,9 @@ from servetwin.app.figures.canvas import (
     FloatArray,
     Frames,
     Looks,
-    add_band,
     canvas,
     canvas_in_columns,
     error_bars,
-    plot,
-    set_alt,
 )
 from servetwin.app.words import LOOKS, METRICS, Metric, asset_table, number
 
@@ -53,12 +50,12 @@ def predicted_against_measured(
             "textposition": "top left",
             "marker": {**looks[run].points, "size": 9, "opacity": 1.0},
         }
-        plot(figure, mode, run, points, predicted_points, hover, **options)
+        figure.plot(mode, run, points, predicted_points, hover, **options)
         tops += [*points, *predicted_points]
         alt.append(f"{run}: " + _median_error(predicted_points, points))
     add_diagonal(figure, 0.0, 1.05 * float(np.nanmax(tops)))
     figure.update_layout(legend_traceorder="normal")
-    set_alt(figure, " ".join(alt))
+    figure.set_alt(" ".join(alt))
     return figure
 
 
@@ -84,7 +81,7 @@ def add_diagonal(
     ends = [least, most]
     bounds = [(1 - BAND) * end for end in ends], [(1 + BAND) * end for end in ends]
     fill = "rgba(128,128,128,0.18)"
-    add_band(figure, f"within {100 * BAND:.0f} %", ends, bounds, fill, in_legend, **panel)
+    figure.add_band(f"within {100 * BAND:.0f} %", ends, bounds, fill, in_legend, **panel)
     figure.add_scatter(
         x=ends, y=ends, mode="lines", line={**LIMIT_LINE, "width": 1.5}, name="equal",
         hoverinfo="skip", showlegend=in_legend, **panel,

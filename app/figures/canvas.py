@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +67,102 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     return {name: Look(*kind) for name, kind in zip(dict.fromkeys(names), kinds, strict=False)}
 
 
-Figure: TypeAlias = Any
-"""A ``plotly.graph_objects.Figure``; plotly has no type hints."""
+MOST_LIMITS = 4
+"""What lies higher than so many limits is cut off."""
+
+
+class Figure(go.Figure):  # type: ignore[misc]  # plotly has no type hints
+    """A plotly figure with its title, its alternative text, and notes on what it leaves out."""
+
+    @property
+    def title(self) -> str:
+        """What is seen in it."""
+        return str(self.layout.meta["title"])
+
+    @property
+    def alt(self) -> str:
+        """What is read to people who cannot see it."""
+        return str(self.layout.meta["alt"])
+
+    @property
+    def note(self) -> str:
+        """The notes, to stand beside it; empty without any."""
+        notes = self.layout.meta.get("notes", ())
+        return f"{'; '.join(notes)}." if notes else ""
+
+    def set_alt(self, alt: str) -> None:
+        """Set the alternative text of a figure that was begun without one."""
+        self.layout.meta = {**self.layout.meta, "alt": alt}
+
+    def add_note(self, note: str) -> None:
+        """Note what it leaves out."""
+        notes = [*self.layout.meta.get("notes", ()), note]
+        self.layout.meta = {**self.layout.meta, "notes": notes}
+
+    def note_sample(self, counts: Mapping[str, tuple[int, int]], what: str) -> None:
+        """Note how many of how many it shows of each run, where that is not all."""
+        cut = {run: (shown, of) for run, (shown, of) in counts.items() if shown < of}
+        if len(cut) > 1 and len({*counts.values()}) == 1:
+            cut = {"Each": next(iter(cut.values()))}
+        for run, (shown, of) in cut.items():
+            name = f"{run}: " if len(counts) > 1 else ""
+            self.add_note(f"{name}{shown:,} of {of:,} {what} shown")
+
+    def plot(self, mode: str, name: str, x: object, y: object, hover: str, **options: Any) -> None:
+        """Add lines or markers, as ``mode`` says; ``options`` are more of ``add_scatter``."""
+        x, y = as_float32(x), as_float32(y)
+        self.add_scatter(x=x, y=y, mode=mode, name=name, hovertemplate=hover, **options)
+
+    def add_band(
+        self,
+        name: str,
+        x: object,
+        bounds: tuple[object, object],
+        fill: str,
+        in_legend: bool = True,
+        **panel: int,
+    ) -> None:
+        """Fill the area between bounds, low and high; ``panel`` is row and column, if several."""
+        low, high = bounds
+        for y, filled in ((high, None), (low, "tonexty")):
+            self.add_scatter(
+                x=x, y=y, mode="lines", line={"width": 0}, fill=filled, fillcolor=fill, name=name,
+                hoverinfo="skip", showlegend=in_legend and filled is not None, **panel,
+            )  # fmt: skip
+
+    def add_spans(
+        self,
+        name: str,
+        y: object,
+        spans_s: tuple[Any, Any],
+        texts: Sequence[str],
+        hover: str,
+        **options: Any,
+    ) -> None:
+        """Add horizontal bars from starts to ends; ``texts`` are for the hover text alone."""
+        start_s, end_s = spans_s
+        options |= {"orientation": "h", "text": texts, "textposition": "none"}
+        length_s = end_s - start_s
+        self.add_bar(y=y, base=start_s, x=length_s, name=name, hovertemplate=hover, **options)
+
+    def add_limit(self, limit: float, highest: float) -> float:
+        """Draw a limit; let the figure end above it and its ``highest`` value, but not far above.
+
+        Return where it ends.
+        """
+        self.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
+        top = max(min(1.1 * highest, MOST_LIMITS * limit), 1.25 * limit)
+        self.update_yaxes(range=[0, top])
+        return top
+
+    def place_legend(self, row: int) -> str:
+        """Put a legend above the panel of that row; return its name, which traces take."""
+        legend = f"legend{row}" if row > 1 else "legend"
+        top = self.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
+        place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
+        self.update_layout({legend: place})
+        return legend
+
 
 LOG_AXIS = {"type": "log", "tickformat": ",~r", "nticks": 4}
 """A logarithmic axis with numbers at its ticks: plotly has single digits between powers of ten.
@@ -103,7 +197,7 @@ def canvas(x: str, y: str, alt: str, title: str = "") -> Figure:
 
     ``title`` says what is seen; by default it is ``y`` by ``x``. Pictures have it above the chart.
     """
-    figure = go.Figure(layout=_layout(alt, title or _by(y, x)))
+    figure = Figure(layout=_layout(alt, title or _by(y, x)))
     figure.update_xaxes(title=x)
     figure.update_yaxes(title=y, rangemode="tozero")
     return figure
@@ -115,8 +209,8 @@ def stacked_canvas(
     """Return panels one below the other on the same ``x``, by default of equal heights."""
     heights = list(heights_px) or [_PANEL_PX] * len(ys)
     whole_px = sum(heights)
-    figure = make_subplots(
-        rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights,
+    figure: Figure = make_subplots(
+        rows=len(ys), cols=1, shared_xaxes=True, row_heights=heights, figure=Figure(),
         vertical_spacing=min(0.06, _GAP_PX / whole_px) if len(ys) > 1 else None,
     )  # fmt: skip
     figure.update_layout(_layout(alt, title or _by(", ".join(ys), x)))
@@ -127,95 +221,14 @@ def stacked_canvas(
     return figure
 
 
-def place_legend(figure: Figure, row: int) -> str:
-    """Put a legend above the panel of that row; return its name, which traces take."""
-    legend = f"legend{row}" if row > 1 else "legend"
-    top = figure.layout["yaxis" if row == 1 else f"yaxis{row}"].domain[1]
-    place = {"orientation": "h", "x": 0, "y": top, "yanchor": "bottom", "font": {"size": 11}}
-    figure.update_layout({legend: place})
-    return legend
-
-
 def canvas_in_columns(titles: Sequence[tuple[str, str]], alt: str, title: str = "") -> Figure:
     """Return panels side by side; ``titles`` are those of the x and the y axis of each."""
-    figure = make_subplots(cols=len(titles), horizontal_spacing=0.15)
+    figure: Figure = make_subplots(cols=len(titles), horizontal_spacing=0.15, figure=Figure())
     figure.update_layout(_layout(alt, title or " and ".join(_by(y, x) for x, y in titles)))
     for col, (x, y) in enumerate(titles, start=1):
         figure.update_xaxes(title=x, col=col)
         figure.update_yaxes(title=y, col=col)
     return figure
-
-
-def plot(
-    figure: Figure, mode: str, name: str, x: object, y: object, hover: str, **options: Any
-) -> None:
-    """Add lines or markers, as ``mode`` says; ``options`` are more of ``add_scatter``."""
-    x, y = as_float32(x), as_float32(y)
-    figure.add_scatter(x=x, y=y, mode=mode, name=name, hovertemplate=hover, **options)
-
-
-def add_band(
-    figure: Figure,
-    name: str,
-    x: object,
-    bounds: tuple[object, object],
-    fill: str,
-    in_legend: bool = True,
-    **panel: int,
-) -> None:
-    """Fill the area between the bounds, low and high; ``panel`` is row and column, if several."""
-    low, high = bounds
-    for y, filled in ((high, None), (low, "tonexty")):
-        figure.add_scatter(
-            x=x, y=y, mode="lines", line={"width": 0}, fill=filled, fillcolor=fill, name=name,
-            hoverinfo="skip", showlegend=in_legend and filled is not None, **panel,
-        )  # fmt: skip
-
-
-def add_spans(
-    figure: Figure,
-    name: str,
-    y: object,
-    spans_s: tuple[Any, Any],
-    texts: Sequence[str],
-    hover: str,
-    **options: Any,
-) -> None:
-    """Add horizontal bars from starts to ends; ``texts`` are for the hover text alone."""
-    start_s, end_s = spans_s
-    options |= {"orientation": "h", "text": texts, "textposition": "none"}
-    length_s = end_s - start_s
-    figure.add_bar(y=y, base=start_s, x=length_s, name=name, hovertemplate=hover, **options)
-
-
-def alt_text(figure: Figure) -> str:
-    """Return the alternative text of a figure made by this package."""
-    return str(figure.layout.meta["alt"])
-
-
-def note_sample(figure: Figure, counts: Mapping[str, tuple[int, int]], what: str) -> None:
-    """Note beside the figure how many of how many it shows of each run, where that is not all."""
-    cut = {run: (shown, of) for run, (shown, of) in counts.items() if shown < of}
-    if len(cut) > 1 and len({*counts.values()}) == 1:
-        cut = {"Each": next(iter(cut.values()))}
-    for run, (shown, of) in cut.items():
-        name = f"{run}: " if len(counts) > 1 else ""
-        add_note(figure, f"{name}{shown:,} of {of:,} {what} shown")
-
-
-def add_note(figure: Figure, note: str) -> None:
-    """Note beside the figure what it leaves out."""
-    figure.layout.meta = {**figure.layout.meta, "notes": [*_notes(figure), note]}
-
-
-def note_of(figure: Figure) -> str:
-    """Return the notes of a figure made by this package, to stand beside it; empty without any."""
-    notes = _notes(figure)
-    return f"{'; '.join(notes)}." if notes else ""
-
-
-def _notes(figure: Figure) -> list[str]:
-    return list(figure.layout.meta.get("notes", []))
 
 
 def in_words(values: pd.Series, unit: str) -> str:
@@ -227,37 +240,12 @@ def in_words(values: pd.Series, unit: str) -> str:
     return f"median {middle} {unit}, p99 {high} {unit}, at most {most} {unit}"
 
 
-def title_of(figure: Figure) -> str:
-    """Return what is seen in a figure made by this package, as a title."""
-    return str(figure.layout.meta["title"])
-
-
-def set_alt(figure: Figure, alt: str) -> None:
-    """Set the alternative text of a figure that was begun without one."""
-    figure.layout.meta = {**figure.layout.meta, "alt": alt}
-
-
 def error_bars(values: Iterable[float], ends: Iterable[Iterable[float]]) -> dict[str, Any]:
     """Return bars from the values to the ends of their intervals, as far as these are finite."""
     pairs = list(zip(values, ends, strict=True))
     up = [max(0.0, high - value) if isfinite(high) else 0.0 for value, (_, high) in pairs]
     down = [max(0.0, value - low) if isfinite(low) else 0.0 for value, (low, _) in pairs]
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
-
-
-MOST_LIMITS = 4
-"""What lies higher than so many limits is cut off."""
-
-
-def add_limit(figure: Figure, limit: float, highest: float) -> float:
-    """Draw a limit; let the figure end above it and its ``highest`` value, but not far above.
-
-    Return where it ends.
-    """
-    figure.add_hline(y=limit, line=LIMIT_LINE, annotation_text="limit")
-    top = max(min(1.1 * highest, MOST_LIMITS * limit), 1.25 * limit)
-    figure.update_yaxes(range=[0, top])
-    return top
 
 
 def pattern_marker(colour: str, pattern: str) -> dict[str, Any]:

@@ -13,13 +13,10 @@ from servetwin.app.figures.canvas import (
     Frames,
     Look,
     Looks,
-    add_band,
     as_float32,
     canvas,
     cdf_points,
     in_words,
-    plot,
-    set_alt,
 )
 from servetwin.app.words import METRICS, Metric, short
 from servetwin.sim.records.metrics import gaps_s
@@ -54,7 +51,7 @@ def _cdf(values: Mapping[str, pd.Series], name: str, looks: Looks, limit_s: floa
         x, shares = cdf_points(of_run * metric.factor)
         smallest = min(smallest, x.min(initial=np.inf))
         hover = f"%{{y:.1f}} % within %{{x:.4g}} {metric.unit}{OF_RUN}"
-        plot(figure, "lines", run, x, 100 * shares, hover, line=looks[run].line)
+        figure.plot("lines", run, x, 100 * shares, hover, line=looks[run].line)
     if limit_s is not None:
         _add_limit(figure, limit_s * metric.factor, metric)
     figure.update_xaxes(**(LOG_AXIS if 0 < smallest < np.inf else {"type": "linear"}))
@@ -104,7 +101,7 @@ def step_time_curve(curves: Frames, x: str, looks: Looks) -> Figure:
                 )  # fmt: skip
         ends_ms = 1e3 * curve["seconds"].iloc[[0, -1]]
         alt.append(f"{name}: {ends_ms.min():.3g} to {ends_ms.max():.3g} ms.")
-    set_alt(figure, " ".join(alt))
+    figure.set_alt(" ".join(alt))
     return figure
 
 
@@ -114,4 +111,4 @@ def _add_spread(figure: Figure, curve: pd.DataFrame, look: Look) -> None:
     red, green, blue = (int(look.colour[place : place + 2], 16) for place in (1, 3, 5))
     low, high = (as_float32(1e3 * curve[bound]) for bound in ("low_s", "high_s"))
     fill = f"rgba({red},{green},{blue},0.18)"
-    add_band(figure, "nine of ten steps", curve["x"].to_numpy(float), (low, high), fill)
+    figure.add_band("nine of ten steps", curve["x"].to_numpy(float), (low, high), fill)

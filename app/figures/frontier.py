@@ -9,7 +9,6 @@ from servetwin.app.figures.canvas import (
     canvas,
     escape_markup,
     looks,
-    plot,
 )
 from servetwin.app.words import short
 
@@ -75,7 +74,7 @@ def _add_series(
     marker = look.symbols(points["slo_attainment"] >= share)
     options = {"marker": marker, "cliponaxis": False, "customdata": list(points.index)}
     options |= {"line": {**look.line, "width": 1.5}, "text": texts}
-    plot(figure, "lines+markers", escape_markup(name), points[_X], points[y], hover, **options)
+    figure.plot("lines+markers", escape_markup(name), points[_X], points[y], hover, **options)
 
 
 def _add_star(figure: Figure, best: pd.DataFrame, y: str) -> None:
@@ -83,7 +82,7 @@ def _add_star(figure: Figure, best: pd.DataFrame, y: str) -> None:
     marker = {"symbol": "star", "size": 24, "color": "#E69F00", "line": edge}
     text, hover = [escape_markup(label) for label in best["label"]], "best: %{text}<extra></extra>"
     options = {"marker": marker, "customdata": list(best.index), "text": text}
-    plot(figure, "markers", "best within the SLO", best[_X], best[y], hover, **options)
+    figure.plot("markers", "best within the SLO", best[_X], best[y], hover, **options)
 
 
 def _shade(figure: Figure, least: float, most: float) -> None:

@@ -16,12 +16,9 @@ from servetwin.app.figures.canvas import (
     Figure,
     Look,
     Looks,
-    add_limit,
     canvas,
     error_bars,
     escape_markup,
-    plot,
-    set_alt,
 )
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
@@ -53,7 +50,7 @@ def _latency(sweep: Sweep, key: str, point: str) -> tuple[str, Figure]:
     limit_s = getattr(sweep.limits, key, None)
     if point == "p99" and limit_s is not None:
         limit = limit_s * metric.factor
-        add_limit(figure, limit, max((max(trace.y) for trace in figure.data), default=0.0))
+        figure.add_limit(limit, max((max(trace.y) for trace in figure.data), default=0.0))
     return f"{metric.label}, {point}", figure
 
 
@@ -152,19 +149,19 @@ def latency_by_load(
         y = of[column].to_numpy(float) * shown.factor
         marker = looks[str(name)].symbols(y <= (limit or np.inf))
         hover = f"%{{y:.4g}} {shown.unit} at %{{x:.4g}} requests/s{OF_RUN}"
-        plot(figure, "lines+markers", escape_markup(name), of["rate"], y, hover,
+        figure.plot("lines+markers", escape_markup(name), of["rate"], y, hover,
              line=looks[str(name)].line, marker=marker)  # fmt: skip
         highest = max(highest, float(y.max()))
         curve = ", ".join(f"{short(v)} at {r:g}" for r, v in zip(of["rate"], y, strict=True))
         alt.append(f"{name}: {curve} requests/s.")
     if limit is not None:
-        add_limit(figure, limit, highest)
+        figure.add_limit(limit, highest)
         alt.append(f"The limit is {short(limit)}.")
     figure.add_vline(x=now_per_s, line={**LIMIT_LINE, "dash": "dot"}, annotation_text="today")
     alt.append(f"Today's load is {now_per_s:.3g} requests/s.")
     figure.update_xaxes(range=[0, 1.04 * max(now_per_s, points["rate"].max())])
     figure.update_layout(height=_LARGE_PX)
-    set_alt(figure, " ".join(alt))
+    figure.set_alt(" ".join(alt))
     return figure
 
 
@@ -178,7 +175,7 @@ def count_curves(answers: Sequence[Answer], target: SLOTarget, x: str, looks: Lo
     limit = scaled(target, 1.0)
     drawn = {answer.label: list(filter(_has_latency, answer.points)) for answer in answers}
     factors = [point.factor for points in drawn.values() for point in points]
-    top = add_limit(figure, limit, scaled(target, max(factors, default=0.0)))
+    top = figure.add_limit(limit, scaled(target, max(factors, default=0.0)))
     for answer in answers:
         look = looks[answer.label]
         if points := drawn[answer.label]:

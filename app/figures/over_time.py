@@ -11,16 +11,12 @@ from servetwin.app.figures.canvas import (
     Frames,
     Look,
     Looks,
-    add_note,
     bucket_edges,
     canvas,
     escape_markup,
     evenly,
     in_words,
     looks,
-    note_sample,
-    plot,
-    set_alt,
     stacked_canvas,
 )
 from servetwin.app.words import METRICS, Metric, asset_table, short
@@ -94,9 +90,9 @@ def throughput_over_time(requests: Frames, looks: Looks) -> Figure:
     for run, frame in requests.items():
         edges_s, rates_per_s = token_rates_per_s(frame)
         hover, line = "%{y:.4g} tokens/s at %{x:.4g} s" + OF_RUN, looks[run].steps
-        plot(figure, "lines", run, edges_s[:-1], rates_per_s, hover, line=line)
+        figure.plot("lines", run, edges_s[:-1], rates_per_s, hover, line=line)
         alt.append(f"{run}: at most {short(rates_per_s.max(initial=0))}.")
-    set_alt(figure, " ".join(alt))
+    figure.set_alt(" ".join(alt))
     return figure
 
 
@@ -128,12 +124,12 @@ def _point_cloud(
         ids = [escape_markup(request) for request in shown["request_id"]]
         options = {"text": ids, "marker": looks[run].points, "legendgroup": run}
         hover = f"%{{text}}: {value} at %{{x:.4g}} s{OF_RUN}"
-        plot(figure, "markers", run, shown["scheduled_s"], shown["y"], hover, **options)
+        figure.plot("markers", run, shown["scheduled_s"], shown["y"], hover, **options)
         alt.append(f"{run}: {len(known):,} requests, {in_words(known['y'], unit)}.")
         if medians:
             _add_medians(figure, run, known, looks[run])
-    note_sample(figure, counts, "requests")
-    set_alt(figure, " ".join(alt))
+    figure.note_sample(counts, "requests")
+    figure.set_alt(" ".join(alt))
     return figure
 
 
@@ -170,7 +166,7 @@ def _add_medians(figure: Figure, run: str, points: pd.DataFrame, look: Look) -> 
     medians = points["y"].groupby(buckets).median()
     x, hover = centres_s[medians.index.to_numpy() - 1], "median %{y:.4g} about %{x:.4g} s" + OF_RUN
     options = {"line": look.line, "legendgroup": run}
-    plot(figure, "lines", f"{run}, running median", x, medians, hover, **options)
+    figure.plot("lines", f"{run}, running median", x, medians, hover, **options)
 
 
 def _add_limit(figure: Figure, limit_s: float | None, metric: Metric) -> None:
@@ -215,12 +211,12 @@ def server_over_time(states: Frames, looks: Looks) -> Figure:
         for row, (name, _, factor, _) in enumerate(_PANELS, start=1):
             hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
             place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
-            plot(figure, "lines", run, state["at_s"], y, hover, line=looks[run].steps, **place)
+            figure.plot("lines", run, state["at_s"], y, hover, line=looks[run].steps, **place)
     for row, (name, *_) in enumerate(_PANELS[:2], start=1):
         if max((state[name].max() for state in states.values()), default=0) <= _FEW:
             figure.update_yaxes(dtick=1, row=row, col=1)
     if any(len(state) > MOMENTS for state in states.values()):
-        add_note(figure, f"Downsampled to {MOMENTS + 1} points")
+        figure.add_note(f"Downsampled to {MOMENTS + 1} points")
     return figure
 
 

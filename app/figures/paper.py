@@ -55,7 +55,7 @@ def curve(points: pd.DataFrame, name: str, keys: Sequence[str], slo: SLO | None)
         )  # fmt: skip
     if (limit_s := getattr(slo, key, None)) is not None and len(drawn):
         highest = float(drawn[column].max())
-        canvas.add_limit(figure, limit_s * metric.factor, highest * metric.factor)
+        figure.add_limit(limit_s * metric.factor, highest * metric.factor)
     return figure.update_layout(**_PAPER["layout"], showlegend=len(figure.data) > 1)
 
 

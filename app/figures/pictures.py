@@ -5,16 +5,12 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-import plotly.graph_objects as go  # type: ignore[import-untyped]
-
 from servetwin.app.figures.canvas import (
     DARK,
     LIGHT,
     Figure,
     escape_markup,
-    note_of,
     recoloured,
-    title_of,
 )
 from servetwin.app.words import asset_table
 
@@ -52,8 +48,9 @@ class Caption:
 def picture(figure: Figure, caption: Caption, theme: str = "light") -> Figure:
     """Return a figure as a picture on the page of a theme; ``figure`` itself stays as it is."""
     on_page = THEMES[theme]
-    made = go.Figure(recoloured(figure.to_plotly_json(), on_page.colours))
-    return made.update_layout({**talk_layout(figure, caption), "template": on_page.template})
+    made = Figure(recoloured(figure.to_plotly_json(), on_page.colours))
+    made.update_layout({**talk_layout(figure, caption), "template": on_page.template})
+    return made
 
 
 def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
@@ -61,9 +58,9 @@ def talk_layout(figure: Figure, caption: Caption) -> dict[str, Any]:
     height_px = max(HEIGHT_PX, (figure.layout.height or 0) + _HEAD_PX)
     width_px, growth = round(height_px * _ASPECT), (height_px / HEIGHT_PX) ** _GROWTH
     font_px, title_px, source_px = (round(px * growth) for px in _FONTS_PX)
-    title = _lines(title_of(figure), letters_in_line(width_px, title_px, _BOLD_LETTER))
+    title = _lines(figure.title, letters_in_line(width_px, title_px, _BOLD_LETTER))
     fitting = letters_in_line(width_px, source_px)
-    text = " ".join(filter(None, [caption.source, note_of(figure)]))
+    text = " ".join(filter(None, [caption.source, figure.note]))
     source = [*_lines(text, fitting), *_link_lines(caption.link, fitting)]
     top_px = _EDGE_PX + (_RAISED * title_px if len(title) > 1 else 0)
     text_px = top_px + _LINE * (title_px * len(title) + source_px * len(source)) + _GAP_PX

@@ -41,7 +41,8 @@ def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
                 hovertemplate=f"%{{x:,.4g}} {unit} {part}<extra>%{{y}}</extra>",
             )  # fmt: skip
     figure.update_layout(barmode="stack", legend_traceorder="normal", height=110 + 50 * len(bars))
-    return figure.update_yaxes(type="category", autorange="reversed")
+    figure.update_yaxes(type="category", autorange="reversed")
+    return figure
 
 
 def mean_kv_parts(steps: pd.DataFrame) -> dict[str, float]:

@@ -10,16 +10,12 @@ import pandas as pd
 from servetwin.app.figures.canvas import (
     OF_RUN,
     Figure,
-    add_spans,
     as_float32,
     canvas,
     escape_markup,
     evenly,
     looks,
-    note_sample,
     pattern_marker,
-    place_legend,
-    plot,
     stacked_canvas,
 )
 from servetwin.app.figures.stacked_bars import PART_LOOKS
@@ -61,7 +57,7 @@ def timeline(shown: TimelineData, chosen: str | None = None) -> Figure:
     _add_requests(figure, shown)
     _name_lines(figure, shown.requests["request_id"].tolist(), chosen)
     for row, panel in enumerate(panels, start=1):
-        legend = place_legend(figure, row)
+        legend = figure.place_legend(row)
         if panel == "batches":
             add_batches(figure, batch_bars(shown.steps), row, legend=legend)
         elif panel != "requests":
@@ -90,7 +86,7 @@ def gantt(requests: pd.DataFrame, name: str = "") -> Figure:
     for part, (start_s, end_s) in _gantt_spans(shown).items():
         spans_s = start_s.to_numpy(float), end_s.to_numpy(float)
         _add_bars(figure, part, lines, spans_s, ids)
-    note_sample(figure, {"": (len(shown), len(done))}, "finished requests")
+    figure.note_sample({"": (len(shown), len(done))}, "finished requests")
     figure.update_layout(barmode="overlay", bargap=0.15, height=420)
     figure.update_yaxes(autorange="reversed", showticklabels=False)
     return figure
@@ -124,7 +120,7 @@ def swim_lanes(task: pd.DataFrame, chosen: str | None = None) -> Figure:
         line = {"color": "white", "width": 1}
         mark = {"symbol": "diamond", "size": 11, "color": "#AA4455", "line": line}
         place = [turns["scheduled_s"][at]], [lines[at]]
-        plot(figure, "markers", "this request", *place, "%{x:.6g} s<extra></extra>", marker=mark)
+        figure.plot("markers", "this request", *place, "%{x:.6g} s<extra></extra>", marker=mark)
     figure.update_layout(barmode="overlay")
     _name_lines(figure, sessions.tolist(), None)
     return figure
@@ -146,7 +142,7 @@ def _add_links(figure: Figure, turns: pd.DataFrame, lines: Any, ended_s: pd.Seri
         if points[name]:
             x, y = zip(*points[name], strict=True)
             shape = {"color": "#808080", "dash": dash, "width": 1}
-            plot(figure, "lines", name, x, y, f"{name}<extra></extra>", line=shape)
+            figure.plot("lines", name, x, y, f"{name}<extra></extra>", line=shape)
 
 
 def _gantt_spans(requests: pd.DataFrame) -> dict[str, tuple[pd.Series, pd.Series]]:
@@ -189,7 +185,7 @@ def _add_bars(
     name, colour, pattern = PART_LOOKS[part]
     hover, texts = "%{text}: %{x:.4g} s, from %{base:.6g} s" + OF_RUN, list(map(escape_markup, ids))
     options = {"customdata": ids, "marker": pattern_marker(colour, pattern), **more}
-    add_spans(figure, name, lines, spans_s, texts, hover, **options)
+    figure.add_spans(name, lines, spans_s, texts, hover, **options)
 
 
 def _add_unfinished(figure: Figure, requests: pd.DataFrame, lines: Any) -> None:
@@ -285,7 +281,7 @@ def add_batches(figure: Figure, bars: pd.DataFrame, row: int, **options: object)
         ]
         hover = "%{text}, from %{base:.6g} s<extra>" + mix + "</extra>"
         marker, place = pattern_marker(colour, pattern), {"row": row, "col": 1, **options}
-        add_spans(figure, mix, y, spans_s, texts, hover, marker=marker, **place)
+        figure.add_spans(mix, y, spans_s, texts, hover, marker=marker, **place)
     figure.update_yaxes(type="category", autorange="reversed", row=row, col=1)
 
 

@@ -1,7 +1,6 @@
 """The kept runs on the page Measure: save, open, compare, download and delete run folders."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -57,7 +56,7 @@ def draw_kept_runs(file: ScenarioFile) -> None:
         _saving(root, file)
         _receiving(root)
         _comparing(root, [run.name for run in runs], file)
-    _listing(root, folders)
+    _listing(root, runs, [run.problem for run in folders if run.problem])
     if name:
         _opened(root, name, file)
     elif not folders:
@@ -71,12 +70,12 @@ def _show_message() -> None:
         (st.error if kind == "error" else st.success)(escaped(text))
 
 
-@contextmanager
-def _reported(done: str) -> Iterator[None]:
-    """Keep what the next drawing says: ``done``, or why it could not be done."""
+def _act(work: Callable[[], object], done: str, opened: str | None) -> None:
+    """Do what a button says; keep what the next drawing says, and which run it opens."""
     message = "success", done
     try:
-        yield
+        work()
+        st.session_state[OPEN] = opened
     except ServetwinError as error:
         message = "error", str(error)
     st.session_state[_MESSAGE] = message
@@ -89,7 +88,8 @@ def _saving(root: Path, file: ScenarioFile) -> None:
         "Save the scenario at the side as", free, key="measure_name", max_chars=80
     )
     right.button(
-        "Simulate and save", on_click=_save, args=(root, name, file),
+        "Simulate and save", on_click=_act,
+        args=(lambda: save_run(root, name, simulate(file)), f"saved as {name}", name),
         help="Writes the same folder as `servetwin replay --out`.",
     )  # fmt: skip
 
@@ -98,12 +98,6 @@ def _free_name(root: Path, file: ScenarioFile) -> str:
     """Return the server's name with the first number that is not taken."""
     server = Path(file.deployment.model or "+".join(file.deployment.profile)).stem
     return next(name for n in count(1) if not (root / (name := f"{server}-{n}")).exists())
-
-
-def _save(root: Path, name: str, file: ScenarioFile) -> None:
-    with _reported(f"saved as {name}"):
-        save_run(root, name, simulate(file))
-        st.session_state[OPEN] = name
 
 
 def _receiving(root: Path) -> None:
@@ -120,16 +114,16 @@ def _receive(root: Path, file_name: str, content: bytes) -> None:
     st.session_state[OPEN] = name
 
 
-def _listing(root: Path, folders: list[ListedFolder]) -> None:
+def _listing(root: Path, runs: list[ListedFolder], problems: list[str]) -> None:
     """Draw the runs, and which folders are none."""
-    if runs := [run for run in folders if not run.problem]:
+    if runs:
         frame = runs_table(runs)
         digits = dict.fromkeys(frame.columns[2:5], _FOUR_DIGITS)
         table(frame, "The kept runs.", column_config=digits)
         downloads(frame, "runs")
     else:
         st.info(page_text("runs.none", folder=root.name))
-    if problems := [run.problem for run in folders if run.problem]:
+    if problems:
         with st.expander(f"Folders that are no runs: {len(problems)}"):
             st.text("\n".join(problems))
 
@@ -212,13 +206,8 @@ def _as_zip(root: Path, name: str) -> None:
 def _deleting(root: Path, name: str) -> None:
     with st.popover("Delete ..."):
         st.text(f"Delete {name} and all its files? This cannot be undone.")
-        st.button("Delete for good", type="primary", on_click=_delete, args=(root, name))
-
-
-def _delete(root: Path, name: str) -> None:
-    with _reported(f"{name} is deleted"):
-        delete(root, name)
-        st.session_state[OPEN] = None
+        work = partial(delete, root, name), f"{name} is deleted", None
+        st.button("Delete for good", type="primary", on_click=_act, args=work)
 
 
 def _as_scenario(named: NamedRun, file: ScenarioFile) -> None:
@@ -227,12 +216,9 @@ def _as_scenario(named: NamedRun, file: ScenarioFile) -> None:
     except ServetwinError as error:
         st.caption(f"Cannot be opened as a scenario: {escaped(error)}")
         return
-    st.button("Open as scenario", on_click=_show, args=(scenario, named.name), help=note or None)
-
-
-def _show(found: ScenarioFile, name: str) -> None:
-    show_scenario(found)
-    st.session_state[_MESSAGE] = "success", f"the scenario at the side is that of {name}"
+    done = f"the scenario at the side is that of {named.name}"
+    work = partial(show_scenario, scenario), done, st.session_state.get(OPEN)
+    st.button("Open as scenario", on_click=_act, args=work, help=note or None)
 
 
 def _drawn(named: NamedRun, file: ScenarioFile, trials: Sequence[Trial]) -> None:

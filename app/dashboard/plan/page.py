@@ -114,7 +114,7 @@ def _begin(plan: _Plan) -> str:
         draws = _start(_DRAWS, plan, [(place, n, one) for n in numbers for place, one in searches])
     if _is_unfinished(draws):
         return _DRAWS
-    load_job(_LOADS, {one.label: one.file for one in plan.candidates})
+    load_job(_LOADS, dict(plan.candidates))
     return _LOADS
 
 
@@ -123,7 +123,7 @@ def _start(
 ) -> "Job[Search, object]":
     trace = packed(plan.base.workload.source)
     items = [
-        Search(plan.candidates[place].file, plan.query, number, first, trace, place)
+        Search(plan.candidates[place][1], plan.query, number, first, trace, place)
         for place, number, first in searches
     ]
     files = result_keys([item.file for item in items])
@@ -161,7 +161,7 @@ def _figures(answers: Sequence[Answer], plan: _Plan) -> None:
     if not shown:
         return
     target = plan.query.target
-    looks = canvas.looks(candidate.label for candidate in plan.candidates)
+    looks = canvas.looks(label for label, _ in plan.candidates)
     figure = load_curves.count_curves(shown, target, HEADS[plan.query.what], looks)
     chart(figure, "plan_chart", grid_source(plan.base))
     cut = " Higher values are cut off; the table has them." if load_curves.is_cut(shown) else ""

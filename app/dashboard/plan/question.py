@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from servetwin.app.dashboard.explore.comparison import OWN_LABEL, scenario_under
@@ -22,6 +21,8 @@ from servetwin.sim.records.metrics import SLO
 OWN_SERVER = "this server"
 MOST_CANDIDATES = 6
 """Their looks differ for every eye."""
+Candidate = tuple[str, ScenarioFile]
+"""A label, and the scenario whose number is looked for."""
 
 
 def query_of(base: ScenarioFile, what: What, think: str) -> Query:
@@ -35,14 +36,6 @@ def query_of(base: ScenarioFile, what: What, think: str) -> Query:
     if think:
         think_time_of(think, "think time")
     return Query(what, SLOTarget(slo, base.slo.attainment), think)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A scenario whose number is looked for."""
-
-    label: str
-    file: ScenarioFile
 
 
 def load_words(file: ScenarioFile) -> str:
@@ -69,7 +62,7 @@ def candidates(
         for policy in policies:
             names = ([server] if len(servers) > 1 else []) + ([policy] if len(policies) > 1 else [])
             file = on_server if policy == OWN_LABEL else scenario_under(on_server, policy)
-            choices.append(Candidate(", ".join(names) or server, file))
+            choices.append((", ".join(names) or server, file))
     return tuple(choices)
 
 
@@ -113,10 +106,10 @@ def ranked(answers: Sequence[Answer]) -> list[Answer]:
 def _answer(
     candidate: Candidate, query: Query, result: Any, draws: Sequence[CountSearch], prices: Prices
 ) -> Answer:
-    label, what = candidate.label, query.what
+    (label, file), what = candidate, query.what
     if isinstance(result, str):
         return Answer(label, what, problem=result)
-    scenario = candidate.file.settled()
+    scenario = file.settled()
     if isinstance(result, Capacity):
         return of_capacity(label, scenario, result, query.target, prices)
     return of_counts(label, what, scenario, HowMany(result, tuple(draws)), prices)

@@ -17,7 +17,7 @@ from servetwin.app.dashboard.why import shown_run as visible
 from servetwin.app.dashboard.why.request_explanation import draw_explanation, slowest_table
 from servetwin.app.dashboard.why.shown_run import ShownRun, from_folder, from_simulation
 from servetwin.app.dashboard.widgets import control, problems_shown
-from servetwin.app.figures import canvas, timeline
+from servetwin.app.figures import timeline
 from servetwin.app.reports.run_words import source_line
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.tasks import task_of
@@ -51,7 +51,7 @@ def page() -> None:
             figure, "why_task", source_line([run.run]), on_select=partial(_take_click, "why_task"),
             selection_mode="points",
         )  # fmt: skip
-        st.caption(page_text("why.task", description=canvas.alt_text(figure)))
+        st.caption(page_text("why.task", description=figure.alt))
     _slowest(slowest)
     downloads(run.run.requests, "requests")
     downloads(run.run.steps, "steps")

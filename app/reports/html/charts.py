@@ -12,7 +12,7 @@ from functools import cache
 
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from servetwin.app.figures.canvas import Figure, alt_text, note_of
+from servetwin.app.figures.canvas import Figure
 from servetwin.app.figures.pictures import THEMES
 
 
@@ -37,7 +37,7 @@ class Charts:
         """Return the place where a chart will be drawn, with its title and alternative text."""
         name = f"chart-{len(self._figures) + 1}"
         self._figures[name] = figure
-        return Chart(name, title, alt_text(figure), note_of(figure), printed)
+        return Chart(name, title, figure.alt, figure.note, printed)
 
     def as_json(self) -> str:
         """Return figures and themes as JSON that cannot close a script element."""

@@ -88,7 +88,7 @@ def render_html(
 
 def picture_page(figure: canvas.Figure, caption: Caption) -> str:
     """Return a chart that can be zoomed, with title, source and link; about 2 MB, no network."""
-    charts, title = Charts(), canvas.title_of(figure)
+    charts, title = Charts(), figure.title
     chart = charts.place("", figure)
     return _render("picture.html.j2", charts, title=title, chart=chart, caption=caption)
 

@@ -17,7 +17,6 @@ import streamlit
 
 from servetwin.app.dashboard import pictures
 from servetwin.app.dashboard.pictures import picture_buttons
-from servetwin.app.figures import canvas
 from servetwin.workloads.program.package import own_version
 from tests.support.dashboard_app import Browser, expect
 from tests.support.drawn_figures import DRAWN
@@ -144,7 +143,7 @@ def test_every_figure_has_its_buttons(name: str) -> None:
     labels = [button.text for button in place.iter("button")]
     assert labels == ["SVG, light", "SVG, dark", "PNG, light", "PNG, dark"]
     asked: dict[str, Any] = json.loads(place.attrib["data-picture"])
-    assert canvas.title_of(DRAWN[name]()).split()[0] in asked["layout"]["title"]["text"]
+    assert DRAWN[name]().title.split()[0] in asked["layout"]["title"]["text"]
     assert asked["layout"]["title"]["subtitle"]["text"].endswith("<br>{link}")
     assert re.fullmatch(r"[a-z0-9-]+", place.attrib["data-name"])
 

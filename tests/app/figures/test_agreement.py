@@ -75,7 +75,7 @@ def test_evidence_is_a_colour_and_a_style_and_a_gpu_a_symbol(drawn: canvas.Figur
 
 
 def test_the_largest_errors_are_said_in_words(drawn: canvas.Figure) -> None:
-    assert "A, layer times: 10.0 %" in canvas.alt_text(drawn)
+    assert "A, layer times: 10.0 %" in drawn.alt
 
 
 def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
@@ -95,6 +95,6 @@ def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() ->
     assert list(traces["best within the SLO"].x) == [40.0]
     (region,) = figure.layout.shapes
     assert (region.x0, region.x1) == (50.0, figure.layout.xaxis.range[1])
-    assert "Best is 4 sequences at 2 requests/s" in canvas.alt_text(figure)
+    assert "Best is 4 sequences at 2 requests/s" in figure.alt
     empty = frontier.frontier(frame.iloc[:0], THROUGHPUT, Y_TITLE, share=0.99, tpot_limit_s=0.02)
     assert [len(trace.x) for trace in empty.data] == [0]

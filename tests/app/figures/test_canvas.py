@@ -17,15 +17,11 @@ from servetwin.app.figures.canvas import (
     DASHES,
     LIGHT_PAGE,
     Figure,
-    alt_text,
     canvas,
     cdf_points,
     evenly,
     looks,
-    note_of,
-    place_legend,
     stacked_canvas,
-    title_of,
 )
 from servetwin.app.figures.pictures import HEIGHT_PX, Caption, picture, talk_layout
 from servetwin.app.words import short
@@ -50,7 +46,7 @@ def test_a_number_is_said_in_three_digits_or_whole(value: float, said: str) -> N
 
 def test_each_panel_has_its_legend_above_it() -> None:
     figure = stacked_canvas("x, s", ["y, s"] * 3, "Three.", [200] * 3)
-    names = [place_legend(figure, row) for row in (1, 2, 3)]
+    names = [figure.place_legend(row) for row in (1, 2, 3)]
     assert names == ["legend", "legend2", "legend3"]
     for name, axis in zip(names, figure.select_yaxes(), strict=True):
         legend = figure.layout[name]
@@ -104,8 +100,8 @@ def test_axes_have_units_and_charts_have_texts(name: str) -> None:
     titles = {axis.title.text for axis in axes} - {None, ""} - UNITLESS
     assert titles
     assert all(", " in title for title in titles), titles
-    assert alt_text(figure).endswith(".")
-    assert "nan" not in alt_text(figure)
+    assert figure.alt.endswith(".")
+    assert "nan" not in figure.alt
     json.loads(figure.to_json())
 
 
@@ -141,20 +137,18 @@ def test_what_is_sampled_is_said_beside_the_figure() -> None:
     frame = requests_frame(10_000)
     many = {"A": frame}
     gains = frame[["request_id", "scheduled_s"]].assign(difference=frame["e2e_s"] - 1)
-    assert note_of(timeline.gantt(frame)) == "120 of 10,000 finished requests shown."
+    assert timeline.gantt(frame).note == "120 of 10,000 finished requests shown."
     latencies = over_time.latency_over_time(many, "ttft_s", LOOKS)
-    assert note_of(latencies) == "1,500 of 10,000 requests shown."
-    assert "slower under B: 1,500 of" in note_of(over_time.gains_over_time(gains, "A", "B"))
+    assert latencies.note == "1,500 of 10,000 requests shown."
+    assert "slower under B: 1,500 of" in over_time.gains_over_time(gains, "A", "B").note
     cdf = curves.latency_cdf(many, "ttft_s", LOOKS)
-    assert note_of(cdf) == "", "a thinned curve looks the same"
+    assert cdf.note == "", "a thinned curve looks the same"
     both = over_time.latency_over_time({**many, "B": frame}, "ttft_s", LOOKS)
-    assert note_of(both) == "Each: 1,500 of 10,000 requests shown."
+    assert both.note == "Each: 1,500 of 10,000 requests shown."
     unlike = over_time.latency_over_time({**many, "B": requests_frame(2_000)}, "ttft_s", LOOKS)
-    assert note_of(unlike) == (
-        "A: 1,500 of 10,000 requests shown; B: 1,500 of 2,000 requests shown."
-    )
+    assert unlike.note == ("A: 1,500 of 10,000 requests shown; B: 1,500 of 2,000 requests shown.")
     few = curves.latency_cdf(TWO, "ttft_s", LOOKS)
-    assert note_of(few) == ""
+    assert few.note == ""
 
 
 def test_names_of_a_trace_are_no_markup() -> None:
@@ -179,7 +173,7 @@ def test_a_picture_is_wide_and_has_title_source_and_link(name: str) -> None:
     assert layout.width / layout.height == pytest.approx(16 / 9, abs=0.01)
     assert layout.height >= max(HEIGHT_PX, figure.layout.height or 0)
     said = layout.title.text.replace("<br>", " ")
-    assert said == f"<b>{title_of(figure)}</b>"
+    assert said == f"<b>{figure.title}</b>"
     assert layout.title.subtitle.text.splitlines()[0].startswith(CAPTION.source)
     assert f'<a href="{CAPTION.link}">{CAPTION.link}</a>' in layout.title.subtitle.text
     assert layout.font.size >= HEIGHT_PX / 40
@@ -187,9 +181,9 @@ def test_a_picture_is_wide_and_has_title_source_and_link(name: str) -> None:
 
 
 def test_a_title_is_of_the_figure_or_of_its_axes() -> None:
-    assert title_of(DRAWN["cdf"]()) == "Distribution of TTFT"
-    assert title_of(canvas("load, requests/s", "TTFT p99, ms", "")) == ("TTFT p99 by load")
-    assert all(title[:1].isupper() for title in map(title_of, made()))
+    assert DRAWN["cdf"]().title == "Distribution of TTFT"
+    assert canvas("load, requests/s", "TTFT p99, ms", "").title == ("TTFT p99 by load")
+    assert all(title[:1].isupper() for title in (figure.title for figure in made()))
 
 
 def made() -> list[Figure]:

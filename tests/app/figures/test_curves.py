@@ -10,7 +10,6 @@ pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.trust.profile_fit import decode_curve
 from servetwin.app.figures import canvas, curves, load_curves, stacked_bars
-from servetwin.app.figures.canvas import alt_text
 from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.loadtest.sweep.level import COMPLETED, SHARE
@@ -49,7 +48,7 @@ def test_filled_symbols_hold_and_a_hopeless_candidate_does_not_stretch_the_axis(
     assert (hopeless.x[0], top) == (256, 2000.0)
     assert load_curves.is_cut([FOUR, NEVER])
     assert not load_curves.is_cut([FOUR])
-    assert "800 at 3, 400 at 4" in canvas.alt_text(figure)
+    assert "800 at 3, 400 at 4" in figure.alt
 
 
 def test_what_is_overloaded_is_a_cross_above_the_limit_whatever_its_short_trace_saw() -> None:
@@ -62,7 +61,7 @@ def test_what_is_overloaded_is_a_cross_above_the_limit_whatever_its_short_trace_
     assert crosses.marker.symbol == "x"
     assert 500 < crosses.y[0] < figure.layout.yaxis.range[1]
     assert "load is 115 % of the capacity" in crosses.hovertext[0]
-    assert "overloaded at 3, 400 at 4" in canvas.alt_text(figure)
+    assert "overloaded at 3, 400 at 4" in figure.alt
 
 
 def test_latency_by_load_has_the_limit_and_todays_load() -> None:
@@ -79,7 +78,7 @@ def test_latency_by_load_has_the_limit_and_todays_load() -> None:
     assert [shape.y0 for shape in figure.layout.shapes if shape.y0 == shape.y1] == [500]
     assert [shape.x0 for shape in figure.layout.shapes if shape.x0 == shape.x1] == [3.0]
     assert figure.layout.yaxis.range == (0, 2000), "what is far above the limit is cut off"
-    assert "100 at 2, 400 at 4, 9,000 at 8 requests/s" in canvas.alt_text(figure)
+    assert "100 at 2, 400 at 4, 9,000 at 8 requests/s" in figure.alt
     free = load_curves.latency_by_load(points, "ttft_s", looks, limit_s=None, now_per_s=3.0)
     assert len(free.layout.shapes) == 1
 
@@ -110,7 +109,7 @@ def test_levels_stand_at_their_rate_and_the_ends_at_what_they_completed() -> Non
     assert list(measured.y) == [by_rate[rate] for rate in sorted(by_rate, key=lambda r: r or 0)]
     assert measured.error_y.arrayminus[1] == pytest.approx(0.02)
     assert list(drawn["TTFT, p50"].data[0].y) == [100.0] * 5
-    assert all(alt_text(figure) for figure in drawn.values())
+    assert all(figure.alt for figure in drawn.values())
 
 
 def test_a_p99_has_its_limit_and_the_knee_and_overload_does_not_flatten_it() -> None:
@@ -153,10 +152,10 @@ def test_what_a_scenario_rests_on_is_said_in_words_too() -> None:
     lines = [line for bar in drawn.data for line in bar.name.split("<br>")]
     assert len(lines) > 2
     assert max(map(len, lines)) <= 64, "fits beside the controls at 900 px"
-    assert "measured here 75 %, extrapolated from it 25 %." in canvas.alt_text(drawn)
-    assert canvas.alt_text(
-        stacked_bars.provenance_bar({"origins": {}, "extrapolated": {}})
-    ).endswith("no step was run.")
+    assert "measured here 75 %, extrapolated from it 25 %." in drawn.alt
+    assert stacked_bars.provenance_bar({"origins": {}, "extrapolated": {}}).alt.endswith(
+        "no step was run."
+    )
 
 
 def test_memory_parts_add_up_and_have_known_names() -> None:

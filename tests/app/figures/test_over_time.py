@@ -36,7 +36,7 @@ def test_gains_figure_has_a_trace_per_direction() -> None:
     assert figure.data[0].marker.symbol != figure.data[1].marker.symbol
     assert figure.layout.xaxis.title.text == "scheduled arrival, s"
     assert figure.layout.yaxis.title.text == "E2E latency difference, ms"
-    assert "faster under b: 1 requests" in canvas.alt_text(figure)
+    assert "faster under b: 1 requests" in figure.alt
 
 
 @given(st.integers(1, 80), st.integers(0, 1000))
@@ -64,7 +64,7 @@ def test_a_few_requests_have_whole_ticks_and_peaks_are_those_of_the_moments_show
     state = state.assign(running=40.0, waiting=1.0)
     drawn = over_time.server_over_time({"a": state}, canvas.looks(["a"]))
     assert (drawn.layout.yaxis.dtick, drawn.layout.yaxis2.dtick) == (None, 1)
-    said = canvas.alt_text(drawn)
+    said = drawn.alt
     assert "at most 40 requests running, 1 waiting, " in said
     assert said.endswith(" at the points shown.")
 
@@ -89,7 +89,7 @@ def test_the_figure_has_one_time_axis_and_the_spans_of_each_request() -> None:
     e2e_s = shown.requests.set_index("request_id")["e2e_s"]
     assert lengths_s.sort_index().to_numpy() == pytest.approx(e2e_s.sort_index().to_numpy())
     assert f"<b>▶ {chosen}</b>" in figure.layout.yaxis.ticktext
-    assert "9 requests" in canvas.alt_text(figure)
+    assert "9 requests" in figure.alt
 
 
 def test_a_client_sees_its_own_stages_and_failures() -> None:
@@ -102,7 +102,7 @@ def test_a_client_sees_its_own_stages_and_failures() -> None:
     assert names == {"client late", "until the first token", "streaming", "not finished"}
     failed = next(trace for trace in figure.data if trace.name == "not finished")
     assert failed.text[1] == "r9: failed (&lt;b>timeout&lt;/b>)"
-    assert "2 of them not finished, seen by a client" in canvas.alt_text(figure)
+    assert "2 of them not finished, seen by a client" in figure.alt
 
 
 def of_outcome_like(run: Any) -> ShownRun:
@@ -149,7 +149,7 @@ def test_a_swim_lane_is_a_session_with_its_turns_pauses_and_joins() -> None:
     assert (list(cross.x), list(cross.y), list(cross.customdata)) == ([12.0], [0], ["end"])
     assert (list(mark.x), list(mark.y)) == ([3.0], [1])
     assert "this request" not in {trace.name for trace in timeline.swim_lanes(task).data}
-    assert canvas.alt_text(figure) == "A task of 5 requests in 2 sessions, 11 s long."
+    assert figure.alt == "A task of 5 requests in 2 sessions, 11 s long."
 
 
 STEPS = st.lists(

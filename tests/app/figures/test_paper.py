@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
-from servetwin.app.figures.canvas import alt_text
 from servetwin.app.figures.paper import CURVES, curve, require_curve
 from servetwin.app.reports.sweep import SweepPoints
 from servetwin.sim.records.metrics import SLO
@@ -42,7 +41,7 @@ def test_lines_have_the_names_that_people_gave_and_differ_in_a_grey_print() -> N
     assert figure.layout.yaxis.title.text == "p99 TTFT, ms"
     (limit,) = figure.layout.shapes
     assert limit.y0 == pytest.approx(300.0)
-    assert alt_text(figure)
+    assert figure.alt
 
 
 def test_it_is_a_column_wide_and_overload_does_not_flatten_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.dashboard.trust.error_by_load import error_by_band, in_flight
-from servetwin.app.figures import agreement, canvas
+from servetwin.app.figures import agreement
 from tests.support.figure_frames import load_test, requests_frame
 
 
@@ -67,4 +67,4 @@ def test_requests_that_did_not_finish_are_in_no_band() -> None:
     assert found["requests"].sum() == 15
     nothing = error_by_band(requests_frame(20), [measured.iloc[:0]], "e2e_s")
     assert nothing.empty
-    assert canvas.alt_text(agreement.error_per_band(nothing, "e2e_s")).endswith("not known.")
+    assert agreement.error_per_band(nothing, "e2e_s").alt.endswith("not known.")

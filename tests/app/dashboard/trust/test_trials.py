@@ -14,7 +14,7 @@ from servetwin.app.dashboard.trust.trials import (
     requests_of,
     when_and_where,
 )
-from servetwin.app.figures import agreement, canvas
+from servetwin.app.figures import agreement
 from servetwin.app.reports.html.tables import comparison_table, error_rows
 from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.measured_facts import as_sent
@@ -110,7 +110,7 @@ def test_errors_are_relative_to_what_was_measured() -> None:
     drawn = agreement.errors_with_intervals(error_rows([METRIC]))
     point = next(trace for trace in drawn.data if trace.type == "scatter")
     assert [point.error_x.array[0], point.error_x.arrayminus[0]] == pytest.approx([20, 20])
-    assert canvas.alt_text(drawn) == "Error of the prediction: TTFT mean +10.0 %."
+    assert drawn.alt == "Error of the prediction: TTFT mean +10.0 %."
 
 
 def test_a_metric_that_is_not_known_is_left_out() -> None:

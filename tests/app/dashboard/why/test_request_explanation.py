@@ -12,7 +12,7 @@ from servetwin.app.dashboard.why.request_explanation import (
     slowest_table,
 )
 from servetwin.app.dashboard.why.shown_run import ShownRun
-from servetwin.app.figures import canvas, stacked_bars
+from servetwin.app.figures import stacked_bars
 from tests.support.dashboard_runs import busy_run
 from tests.support.figure_frames import load_test
 
@@ -47,7 +47,7 @@ def test_tables_and_the_bar_of_parts_sum_to_the_latency() -> None:
     assert table["share, %"].sum() == pytest.approx(100)
     figure = stacked_bars.request_parts(found[0].request_id, found[0].parts_s)
     assert sum(bar.x[0] for bar in figure.data) == pytest.approx(found[0].e2e_s)
-    assert canvas.alt_text(figure).endswith(".")
+    assert figure.alt.endswith(".")
     assert slowest_table(found)["E2E latency, s"].is_monotonic_decreasing
 
 

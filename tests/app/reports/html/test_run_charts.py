@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("plotly", reason="figures need plotly")
 
-from servetwin.app.figures.canvas import alt_text, looks
+from servetwin.app.figures.canvas import looks
 from servetwin.app.reports.html.run_charts import MOST_TIMELINES, run_charts
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.sim.records.metrics import SLO
@@ -25,7 +25,7 @@ def titles(*runs: Run) -> dict[str, list[str]]:
     named = [NamedRun(f"run {number}", run) for number, run in enumerate(runs)]
     found: dict[str, list[str]] = {}
     for section, title, figure in run_charts(named, looks(n.name for n in named), SLO(0.5)):
-        assert alt_text(figure)
+        assert figure.alt
         found.setdefault(section, []).append(title)
     return found
 
