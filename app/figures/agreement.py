@@ -4,7 +4,6 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from servetwin.app.figures.canvas import (
@@ -187,7 +186,6 @@ def _alt(figures: pd.DataFrame) -> str:
 _NOISE_COLOUR = "rgba(128,128,128,0.3)"
 _ALLOWED_COLOUR = "rgba(0,119,136,0.25)"
 
-Values = npt.NDArray[np.float64]
 Axis = Literal["x", "y"]
 
 
@@ -255,7 +253,7 @@ def _add_errors(figure: Figure, axis: Axis, errors: pd.DataFrame, **options: Any
     figure.add_scatter(mode="markers", marker=marker, **options)
 
 
-def _bars_around_zero(axis: Axis, half: Values, colour: str) -> dict[str, Any]:
+def _bars_around_zero(axis: Axis, half: FloatArray, colour: str) -> dict[str, Any]:
     """Return options of ``add_bar``: ``half`` to either side of 0; hovering shows ``half``."""
     marker = {"color": colour, "line": {"width": 0}}
     return {axis: 2 * half, "base": -half, "customdata": half, "marker": marker}

@@ -7,10 +7,10 @@ from typing import Any
 
 from servetwin.app.dashboard.kept_runs.folder import new_child
 from servetwin.app.dashboard.scenario.allowed_choices import require_all_offered
+from servetwin.app.dashboard.scenario_words import recorded_run
 from servetwin.app.dashboard.simulations import SimulatedScenario
 from servetwin.app.scenario.files.scenario_file import SAMPLE, ScenarioFile, parse_scenario_dict
 from servetwin.app.scenario.options.deployment import Deployment
-from servetwin.app.scenario.scenarios import scenario_record
 from servetwin.sim.records.run import RunError, machine_facts
 from servetwin.workloads.reading import sample_trace
 
@@ -23,10 +23,9 @@ def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:
     """Write the run folder that ``replay --out`` would; raises ``RunError`` for a bad name, or a
     full disk."""
     folder = new_child(root, name)
-    servers = outcome.file.deployment.settings()
-    record = scenario_record(outcome.trace, outcome.scenario, servers, outcome.file.seed)
-    record[FILE] = outcome.file.model_dump(mode="json", exclude_defaults=True)
-    return replace(outcome.run, scenario=record, meta=machine_facts()).save(folder)
+    run = recorded_run(outcome)
+    run.scenario[FILE] = outcome.file.model_dump(mode="json", exclude_defaults=True)
+    return replace(run, meta=machine_facts()).save(folder)
 
 
 def rebuilt(

@@ -25,7 +25,7 @@ from servetwin.app.dashboard.trust.real_gpus import (
     measurement_in_words,
     real_gpus,
 )
-from servetwin.app.dashboard.widgets import control
+from servetwin.app.dashboard.widgets import control, problems_shown
 from servetwin.app.figures import agreement, canvas, curves, stacked_bars
 from servetwin.app.reports.claims import verdict_in_words
 from servetwin.app.reports.html.tables import comparison_table, error_rows
@@ -57,16 +57,13 @@ def page() -> None:
 
 def _scenario(scenario: ScenarioFile) -> None:
     st.subheader("What the answers rest on")
-    try:
+    with problems_shown():
         outcome = simulate(scenario)
-    except ServetwinError as error:
-        st.error(escaped(str(error)))
-        return
-    provenance = outcome.run.extra["provenance"]
-    bar = stacked_bars.provenance_bar(provenance)
-    if len(bar.data) > 1:
-        chart(bar, "trust_rests", simulated_source([outcome]))
-    _say_what_it_rests_on(outcome, provenance)
+        provenance = outcome.run.extra["provenance"]
+        bar = stacked_bars.provenance_bar(provenance)
+        if len(bar.data) > 1:
+            chart(bar, "trust_rests", simulated_source([outcome]))
+        _say_what_it_rests_on(outcome, provenance)
 
 
 def _say_what_it_rests_on(outcome: SimulatedScenario, provenance: Mapping[str, Any]) -> None:
