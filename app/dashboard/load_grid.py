@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped
-from servetwin.app.dashboard.jobs.job import Job, find_job, start_job
+from servetwin.app.dashboard.jobs.job import Job, job_of
 from servetwin.app.dashboard.jobs.priority_lock import Rank
 from servetwin.app.dashboard.jobs.simulated_items import (
     GridScenario,
@@ -43,8 +43,8 @@ _ANY_RATE = 1.0
 def load_job(name: str, files: Mapping[str, ScenarioFile]) -> "Job[GridScenario, Any]":
     """Return the job of the scenarios, by their names, at all loads: begun where these are others.
 
-    Each takes the first ``MOST_REQUESTS``. The note of the job are the points: ``series``, ``rate``
-    and ``label``.
+    Each takes the first ``MOST_REQUESTS``. The note of the job begins with the points:
+    ``series``, ``rate`` and ``label``.
     """
     alike = {series: with_rate(_in_part(file), _ANY_RATE) for series, file in files.items()}
     base = next(iter(alike.values()))
@@ -57,11 +57,8 @@ def load_job(name: str, files: Mapping[str, ScenarioFile]) -> "Job[GridScenario,
     ]
     trace = packed(base.workload.source)
     scenarios = [GridScenario(with_rate(alike[series], rate), trace) for series, rate in pairs]
-    job = find_job(name)
-    if job is None or (job.note, job.items) != (points, scenarios):
-        keys = [f"point {key}" for key in result_keys([one.file for one in scenarios])]
-        job = start_job(name, simulate_point, scenarios, points, keys)
-    return job
+    keys = [f"point {key}" for key in result_keys([one.file for one in scenarios])]
+    return job_of(name, (points, scenarios), lambda: Job(simulate_point, scenarios, keys))
 
 
 def _in_part(file: ScenarioFile) -> ScenarioFile:
@@ -75,7 +72,7 @@ def _in_part(file: ScenarioFile) -> ScenarioFile:
 
 def finished_points(job: "Job[GridScenario, Any]") -> pd.DataFrame:
     """Return the points that have ended and could be, by their loads; show why others could not."""
-    frame = points_frame(job.note, job.results)
+    frame = points_frame(job.note[0], job.results)
     problems = frame.loc[frame[PROBLEM] != "", ["series", PROBLEM]].drop_duplicates()
     for row in problems.itertuples(index=False):
         st.error(": ".join(map(escaped, row)))

@@ -31,7 +31,7 @@ _JOBS = "jobs"
 class Job(Generic[Item, Result]):
     """``function`` applied to every item; ``results`` come by the item's place, as they end.
 
-    ``note`` is kept for the page. A job stops once nothing refers to it any more. An item that has
+    ``note`` says what it is for. A job stops once nothing refers to it any more. An item that has
     one of ``keys`` (its kind, and all that it depends on) is computed once for all sessions.
     """
 
@@ -39,11 +39,10 @@ class Job(Generic[Item, Result]):
         self,
         function: Callable[[Item], Result],
         items: Sequence[Item],
-        note: Any = None,
         keys: Sequence[Hashable] = (),
         work: Work = "figures",
     ) -> None:
-        self.note = note
+        self.note: Any = None
         self.items = items
         self.problem: str | None = None
         """The error that ended it early."""
@@ -129,22 +128,15 @@ def _take(job: "weakref.ref[Job[Any, Any]]", place: int, future: "Future[Any]") 
         kept.take(place, future)
 
 
-def start_job(
-    name: str,
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    note: Any = None,
-    keys: Sequence[Hashable] = (),
-    work: Work = "figures",
-) -> "Job[Item, Result]":
-    """Begin this session's job ``name``; a running job of that name is stopped first.
-
-    ``function`` and ``items`` travel to other processes: a function of a module, plain data.
-    """
-    if before := find_job(name):
+def job_of(name: str, note: Any, begin: Callable[[], "Job[Item, Result]"]) -> "Job[Item, Result]":
+    """Return this session's job ``name``; where its note is another, stop it and begin one."""
+    before = find_job(name)
+    if before is not None and before.note == note:
+        return before
+    if before is not None:
         before.stop()
-    job = Job(function, items, note, keys, work)
-    _jobs()[name] = job
+    job = _jobs()[name] = begin()
+    job.note = note
     return job
 
 

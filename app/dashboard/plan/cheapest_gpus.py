@@ -10,7 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from servetwin.app.dashboard.charts import reserved, table
 from servetwin.app.dashboard.formatting import escaped, page_text
-from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.job import Job, job_of, watch_job
 from servetwin.app.dashboard.jobs.simulated_items import trace_of
 from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.dashboard.scenario.uploads import packed, result_keys
@@ -57,11 +57,9 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     )  # fmt: skip
     given = packed(base.workload.source)
     items = [GpuQuestion(base, model, replace(options, gpu=(gpu,)), given) for gpu in gpus]
-    job = find_job(_JOB)
-    if job is None or job.items != items:
-        (key,) = result_keys([base])
-        keys = [f"plan {one.model} {one.options} {key}" for one in items]
-        start_job(_JOB, plan_on, items, keys=keys, work="search")
+    (key,) = result_keys([base])
+    keys = [f"plan {one.model} {one.options} {key}" for one in items]
+    job_of(_JOB, items, lambda: Job(plan_on, items, keys, "search"))
     rate_per_s = base.workload.rate_per_s
     goal = target_words(target) + ("" if rate_per_s is None else f" at {rate_per_s:g} per second")
     currency = "" if options.price else "US$ "

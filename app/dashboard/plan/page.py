@@ -1,7 +1,7 @@
 """Plan: the cheapest GPUs with which the SLO holds; of chosen servers, how many hold it, or how
 many users or requests per second they serve."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -11,7 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from servetwin.app.dashboard.charts import chart, downloads, reserved, table
 from servetwin.app.dashboard.explore import comparison
 from servetwin.app.dashboard.formatting import escaped, page_text
-from servetwin.app.dashboard.jobs.job import Job, find_job, start_job, watch_job
+from servetwin.app.dashboard.jobs.job import Job, find_job, job_of, watch_job
 from servetwin.app.dashboard.jobs.simulated_items import with_rate
 from servetwin.app.dashboard.load_grid import finished_points, load_job
 from servetwin.app.dashboard.plan import cheapest_gpus, question
@@ -99,27 +99,31 @@ def _number(load: ScenarioFile, query: Query, place: DeltaGenerator) -> None:
 def _begin(plan: _Plan) -> str:
     """Begin what is not there yet, one after the other: the first searches, those of the
     replications, the loads of the frontier. Return the name of the job to wait for."""
-    first = find_job(_FIRST)
-    if first is None or first.note != plan:
-        for name in (_DRAWS, _LOADS):
-            if job := find_job(name):
-                job.stop()
-        first = _start(_FIRST, plan, [(place, 0, None) for place in range(len(plan.candidates))])
+    first = job_of(_FIRST, plan, lambda: _first_searches(plan))
     if _is_unfinished(first):
         return _FIRST
-    draws = find_job(_DRAWS)
-    if draws is None or draws.note != plan:
-        numbers = range(1, REPLICATIONS + 1)
-        searches = [(p, r) for p, r in first.results.items() if isinstance(r, CountSearch)]
-        draws = _start(_DRAWS, plan, [(place, n, one) for n in numbers for place, one in searches])
+    draws = job_of(_DRAWS, plan, lambda: _draws(plan, first.results))
     if _is_unfinished(draws):
         return _DRAWS
     load_job(_LOADS, dict(plan.candidates))
     return _LOADS
 
 
-def _start(
-    name: str, plan: _Plan, searches: Sequence[tuple[int, int, CountSearch | None]]
+def _first_searches(plan: _Plan) -> "Job[Search, object]":
+    for name in (_DRAWS, _LOADS):
+        if job := find_job(name):
+            job.stop()
+    return _searches(plan, [(place, 0, None) for place in range(len(plan.candidates))])
+
+
+def _draws(plan: _Plan, results: Mapping[int, object]) -> "Job[Search, object]":
+    numbers = range(1, REPLICATIONS + 1)
+    first = [(place, one) for place, one in results.items() if isinstance(one, CountSearch)]
+    return _searches(plan, [(place, n, one) for n in numbers for place, one in first])
+
+
+def _searches(
+    plan: _Plan, searches: Sequence[tuple[int, int, CountSearch | None]]
 ) -> "Job[Search, object]":
     trace = packed(plan.base.workload.source)
     items = [
@@ -128,7 +132,7 @@ def _start(
     ]
     files = result_keys([item.file for item in items])
     keys = [f"{s.query.key()} {s.number} {key}" for s, key in zip(items, files, strict=True)]
-    return start_job(name, run_search, items, plan, keys, "search")
+    return Job(run_search, items, keys, "search")
 
 
 def _is_unfinished(job: "Job[Search, object]") -> bool:

@@ -7,7 +7,7 @@ from pathlib import PurePath
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import escaped, page_text
-from servetwin.app.dashboard.jobs.job import Job, start_job, watch_job
+from servetwin.app.dashboard.jobs.job import Job, job_of, watch_job
 from servetwin.app.dashboard.scenario.uploads import unpacked_file, uploads
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.loadtest.recorded.reading import read_mapped
@@ -68,7 +68,7 @@ def offer_fit(source: str, scenario: ScenarioFile | None) -> None:
 
 
 def _begin(table: MeasuredTable) -> None:
-    start_job(_JOB, fit_server, [table], work="search")
+    job_of(_JOB, object(), lambda: Job(fit_server, [table], work="search"))
 
 
 def _draw(job: "Job[MeasuredTable, FittedServer]") -> None:

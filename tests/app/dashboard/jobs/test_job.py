@@ -13,7 +13,9 @@ import pytest
 
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
-from servetwin.app.dashboard.jobs.job import Job
+import streamlit as st
+
+from servetwin.app.dashboard.jobs.job import Job, find_job, job_of
 from tests.support.killed_items import killed_at_first, own_pid
 
 
@@ -30,8 +32,8 @@ def ended(job: Job[Any, Any]) -> Job[Any, Any]:
 
 
 def test_results_come_by_place() -> None:
-    job = ended(Job(int, ["7", "8", "9"], note="mine"))
-    assert (job.results, job.note) == ({0: 7, 1: 8, 2: 9}, "mine")
+    job = ended(Job(int, ["7", "8", "9"]))
+    assert job.results == {0: 7, 1: 8, 2: 9}
     assert (job.problem, job.was_stopped) == (None, False)
 
 
@@ -100,6 +102,17 @@ def test_a_job_that_nobody_holds_stops() -> None:
     gc.collect()
     assert reference() is None
     assert ended(Job(int, ["5"])).results == {0: 5}  # its processes are free for others
+
+
+def test_a_session_keeps_a_job_as_long_as_its_note_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(st, "session_state", {})
+    first: Job[Any, Any] = job_of("mine", "a", lambda: Job(time.sleep, [600.0]))
+    assert job_of("mine", "a", lambda: Job(int, ["1"])) is first
+    other: Job[str, int] = job_of("mine", "b", lambda: Job(int, ["1"]))
+    assert (first.was_stopped, find_job("mine"), other.note) == (True, other, "b")
+    assert ended(other).results == {0: 1}
 
 
 def test_nothing_to_do_is_done() -> None:

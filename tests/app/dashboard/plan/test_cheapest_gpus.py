@@ -30,9 +30,7 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[GpuQuestion]:
     """The questions of the page, which are answered at once."""
     noted = list[GpuQuestion]()
     answered = SimpleNamespace(results=dict(enumerate((NONE, H100, L40S))))
-    monkeypatch.setattr(
-        cheapest_gpus, "start_job", lambda _, __, items, **keys: noted.extend(items)
-    )
+    monkeypatch.setattr(cheapest_gpus, "job_of", lambda _, items, __: noted.extend(items))
     monkeypatch.setattr(cheapest_gpus, "watch_job", lambda _, draw: draw(answered))
     return noted
 
