@@ -17,6 +17,7 @@ from servetwin.workloads.yaml_text import load_yaml
 
 if TYPE_CHECKING:
     from servetwin.sim.experiments.capacity import SLOTarget
+    from servetwin.sim.experiments.predict import Interval
     from servetwin.sim.explain.bottleneck import Resource
 
 
@@ -203,6 +204,14 @@ def short(value: float) -> str:
     if not isfinite(value):
         return "no end"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def in_brackets(figure: "Interval | None", unit: str = "") -> str:
+    """Return a figure with the ends of its interval; ``-`` where there is none."""
+    if figure is None:
+        return "-"
+    shown = ends(figure.low, figure.high, short)
+    return f"{short(figure.value)}{unit}" + (f" [{' to '.join(shown)}]" if shown else "")
 
 
 def _scaled_ends(target: "SLOTarget", interval: tuple[float, float]) -> str:

@@ -18,7 +18,8 @@ from servetwin.sim.catalogue.layout import Layout
 from servetwin.sim.experiments import fewest_devices as search
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.fewest_devices import Candidate, Planned, PlanQuestion
-from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.experiments.fleet import times
+from servetwin.sim.experiments.predict import Interval, require_energy, run_energy, run_once
 from servetwin.sim.explain.bottleneck import Resource
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.step_times.provenance import Origin
@@ -37,7 +38,8 @@ class PlannedDeployment:
     the others take together, does not. ``headroom`` is the share of the limits that is left at the
     load, negative where they are missed. ``cost_per_million_tokens`` is that of prompts and answers
     together, at the load; its interval is that of as many servers as the interval of the capacity
-    asks for. ``command`` starts one server (a line each, where prefill and decode are apart),
+    asks for. ``joules_per_token`` is the energy of an output token, without the spares.
+    ``command`` starts one server (a line each, where prefill and decode are apart),
     ``manifest`` all on Kubernetes (YAML); ``deployment`` is one of them, as a scenario has it.
     """
 
@@ -50,6 +52,7 @@ class PlannedDeployment:
     cost_per_h: float | None = None
     cost_per_million_tokens: Interval | None = None
     capacity_per_s: Interval | None = None
+    joules_per_token: Interval | None = None
     limited_by: Resource | None = None
     evidence: Origin | None = None
     command: str = ""
@@ -206,7 +209,8 @@ def _row(query: _Query, gpu: str, planned: Planned) -> PlannedDeployment:
         gpu, problem, 1 - planned.at.factor, servers, gpus,
         f"{layout} ({phases})" if phases else str(layout), cost,
         _cost_of_tokens(trace, cost, servers, planned),
-        planned.capacity_per_s, limiting.resource if limiting else None,
+        planned.capacity_per_s, _joules_per_token(query.question, planned),
+        limiting.resource if limiting else None,
         candidate.scenario.profile.origin,
         "\n".join(one.text for one in starts.values()), "---\n".join(manifests),
         start.deployment(gpu),
@@ -231,6 +235,17 @@ def _cost_of_tokens(
     if at is None or at.low == at.high:
         return Interval(value, value, value)
     return Interval(value, min(value, cost(at.high)), max(value, cost(at.low)))
+
+
+def _joules_per_token(question: PlanQuestion, planned: Planned) -> Interval | None:
+    """Return the energy of an output token at the load, without spares; None where not known."""
+    scenario = times(planned.candidate.scenario, planned.at.count)
+    try:
+        require_energy(scenario)
+    except PolicyError:
+        return None
+    run = run_once(question.part, scenario, seed=question.seed)
+    return run_energy(run, scenario).joules_per_token
 
 
 def _missed_words(target: SLOTarget, gpu: str, missed: Planned) -> str:

@@ -12,10 +12,9 @@ from servetwin.app.reports.tables import WIDTH
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.prices import LISTED
-from servetwin.app.words import RESOURCES, ends, figure_words, short, target_words
+from servetwin.app.words import RESOURCES, figure_words, in_brackets, target_words
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.sim.experiments.capacity import SLOTarget
-from servetwin.sim.experiments.predict import Interval
 from servetwin.workloads.errors import ServetwinError, os_errors
 from servetwin.workloads.files import write_whole
 
@@ -72,24 +71,18 @@ def plan_row(row: PlannedDeployment, target: SLOTarget) -> dict[str, str]:
     return {
         "GPUs": f"{row.gpus:,} x {row.gpu}",
         "per hour": "-" if row.cost_per_h is None else f"{row.cost_per_h:,.2f}",
-        "holds up to": _in_brackets(row.capacity_per_s, "/s"),
+        "holds up to": in_brackets(row.capacity_per_s, "/s"),
         "at the load": figure_words(target, 1 - (row.headroom or 0.0)),
         "split": f"{row.servers:,} x {row.layout}",
         "per M tokens": cost_words(row),
+        "J/token": in_brackets(row.joules_per_token),
         "step times": (row.evidence or "").removeprefix("computed "),
     }
 
 
 def cost_words(row: PlannedDeployment) -> str:
     """Return what a million tokens cost, with the interval."""
-    return _in_brackets(row.cost_per_million_tokens)
-
-
-def _in_brackets(figure: Interval | None, unit: str = "") -> str:
-    if figure is None:
-        return "-"
-    shown = ends(figure.low, figure.high, short)
-    return f"{short(figure.value)}{unit}" + (f" [{' to '.join(shown)}]" if shown else "")
+    return in_brackets(row.cost_per_million_tokens)
 
 
 def _start(row: PlannedDeployment) -> list[str]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,14 +41,17 @@ from servetwin.app.scenario.scenarios import (
     scenario_record,
 )
 from servetwin.app.scenario.servers import Servers
-from servetwin.app.words import origin_words, print_notes
+from servetwin.app.words import in_brackets, origin_words, print_notes
 from servetwin.sim.experiments.fleet import least_replica_hours
 from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
 from servetwin.sim.experiments.predict import (
+    Energy,
     Redraw,
     interval,
     is_outside,
     replication,
+    require_energy,
+    run_energy,
     run_once,
 )
 from servetwin.sim.experiments.scenario import Scenario, devices, devices_of
@@ -165,6 +168,8 @@ class Replay:
             raise ServetwinError("--csv: give --out, the folder for it")
         trace = self.requests()
         scenario = self.scenario(trace)
+        if single.energy:
+            require_energy(scenario)
         with options.overwriting.claimed_if_asked(options.out) as claim:
             with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
                 run = run_once(
@@ -180,12 +185,15 @@ class Replay:
             if not len(run.table("steps")["steps"]):
                 reason = error_lines(run.table("requests")["error"], 1)[0]
                 raise PolicyError(f"no step was run: {reason.strip()}")
+            energy = run_energy(run, scenario) if single.energy else None
+            if energy:
+                run.extra["energy"] = asdict(energy)
             with saved_if_asked(run, claim.begin() if claim else None) as folder:
                 intervals = self._intervals(trace, scenario, run, single.replications)
                 if folder and intervals:  # the run itself was kept before the replications
                     run.extra["intervals"] = intervals
                     run.save(folder)
-                self._print(scenario, run, intervals, folder)
+                self._print(scenario, run, intervals, folder, energy)
         print_notes([repeats_note(scenario.policies, trace, self.options.policy)])
         if plotted:
             self._draw(plotted, chart, {scenario.name: run})
@@ -242,7 +250,12 @@ class Replay:
         }  # fmt: skip
 
     def _print(
-        self, scenario: Scenario, run: Run, intervals: Intervals, folder: Path | None
+        self,
+        scenario: Scenario,
+        run: Run,
+        intervals: Intervals,
+        folder: Path | None,
+        energy: Energy | None,
     ) -> None:
         summary = run.summary(self.slo)
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
@@ -261,6 +274,7 @@ class Replay:
             "",
             "",
             *totals_lines(summary),
+            *([_energy_line(energy)] if energy else []),
             provenance_line(summary["provenance"]),
         ]
         if scenario.is_certain():
@@ -280,3 +294,10 @@ class Replay:
 
         named = [NamedRun(name, run) for name, run in runs.items()]
         typer.echo(draw_runs(plotted, chart, named, self.slo), err=self.replayed.as_json)
+
+
+def _energy_line(energy: Energy) -> str:
+    """Return joules of an output token and mean watts, and what was never measured."""
+    never = f"; never measured: {', '.join(energy.unmeasured)}" if energy.unmeasured else ""
+    per_token = in_brackets(energy.joules_per_token, " J per output token")
+    return f"energy {per_token}, {in_brackets(energy.mean_watts, ' W')}{never}"

@@ -19,6 +19,7 @@ class Hardware(FrozenModel):
     ``peak_flops_per_s`` dense, by precision of the product; ``memory_bytes_per_s`` and
     ``memory_bytes`` (10^9-based) of device memory, of which the driver reports ``reported_bytes``
     to a server (None: as many); ``compute_units`` are SMs, CUs or cores;
+    ``tdp_watts`` is its thermal design power, None where nobody states it;
     ``link_bytes_per_s`` and ``link_latency_s`` join devices of one server (per direction),
     ``host_link_bytes_per_s`` device and host. ``weight_only`` formats that it has no products for
     are turned to bf16 inside the product, as vLLM's Marlin kernels do on NVIDIA's devices.
@@ -31,6 +32,7 @@ class Hardware(FrozenModel):
     memory_bytes: Positive
     reported_bytes: Positive | None = None
     compute_units: Count
+    tdp_watts: Positive | None = None
     link_bytes_per_s: Positive
     link_latency_s: Annotated[float, Field(ge=0)] = 5e-6
     host_link_bytes_per_s: Positive

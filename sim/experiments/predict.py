@@ -20,10 +20,11 @@ from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.experiments.scenario import Scenario, replicate
-from servetwin.sim.records.columns import Frame
+from servetwin.sim.records.columns import Frame, columns_of, rows_of
 from servetwin.sim.records.metrics import LATENCIES, VISIBLE, figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.provenance import Source, Sourced, run_provenance
+from servetwin.sim.step_times.roofline.power import POWER, full_power_s, powered, unmeasured
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.workloads.trace import Trace
 
@@ -218,3 +219,47 @@ def sources(scenario: Scenario) -> list[Source]:
         for one in scenario.profiles
     }
     return [by_profile[id(server)] for server in scenario.replicas()]
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules of all devices; per output token (None: there are none) and per second, the interval.
+
+    ``unmeasured`` names the devices and models of which the fit had no measurement.
+    """
+
+    joules: float
+    joules_per_token: Interval | None
+    mean_watts: Interval
+    unmeasured: tuple[str, ...]
+
+
+def require_energy(scenario: Scenario) -> None:
+    """Raise ``PolicyError`` where the energy of a server is not known."""
+    for server in scenario.profiles:
+        powered(server)
+
+
+def run_energy(run: Run, scenario: Scenario) -> Energy:
+    """Return the energy from the first step to the last, idle servers included.
+
+    Raises ``PolicyError`` as ``powered`` does.
+    """
+    steps, ranks = columns_of(run.table("steps")), scenario.cluster.ranks
+    span_s = float(steps["end_s"].max() - steps["start_s"].min())
+    joules, first, never = 0.0, 0, dict[str, None]()
+    for server, count, _ in scenario.pools():
+        (deployment, watts), last = powered(server), first + count * ranks
+        here = (steps["replica"] >= first) & (steps["replica"] < last)
+        shares_s = full_power_s(deployment, rows_of(steps, here), (last - first) * span_s)
+        joules += watts * deployment.parallel.devices / ranks * shares_s
+        first = last
+        never |= dict.fromkeys(unmeasured(deployment))
+    tokens = float(run.table("requests")["output_tokens"].sum())
+    per_token = _with_ends("joules_per_token", joules / tokens) if tokens else None
+    return Energy(joules, per_token, _with_ends("watts", joules / span_s), tuple(never))
+
+
+def _with_ends(name: str, value: float) -> Interval:
+    """Return a figure with the interval in which nine of ten points of another device lay."""
+    return Interval(value, *(value * factor for factor in POWER["measured_over_predicted"][name]))

@@ -58,6 +58,8 @@ class RunOptions:
     """Simulations behind the intervals; 0 for none."""
     kv_usage: Annotated[bool, Option("--kv-usage")] = False
     """Where the KV memory is, in every row of the steps."""
+    energy: Annotated[bool, Option("--energy")] = False
+    """Joules of a token and mean watts, of a server of --model and --gpu."""
     csv: Csv = False
 
 

@@ -46,7 +46,8 @@ class RooflineEstimate:
         drafted = sum(rows for _, rows in shape.prefill_chunks[: shape.drafted_chunks])
         logit_rows = shape.sequences - shape.drafted_chunks + drafted
         has_prefill = len(shape.prefill_chunks) > shape.drafted_chunks
-        linear = counts.linear_operators(deployment, shape.rows, has_prefill)
+        groups = deployment.parallel.groups if deployment.parallel.lockstep else 1
+        linear = counts.linear_operators(deployment, shape.rows, has_prefill, groups)
         head = counts.head_operator(deployment, logit_rows, has_prefill)
         return cls(deployment, has_prefill, (*linear, head), _attention(deployment, shape))
 

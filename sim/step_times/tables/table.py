@@ -138,7 +138,7 @@ class TableSource(Source):
         """Return the share of each kind in every row, all of it being of the kind of its middle."""
         decodes, chunks = (steps[n].astype(float) for n in ("decode_sequences", "prefill_chunks"))
         context = steps["decode_context_tokens"] + decodes * (steps["steps"] - 1) / 2
-        middles = StepColumns(decodes, context, chunks, *_chunks(steps, chunks))
+        middles = StepColumns(decodes, context, chunks, *mean_chunks(steps, chunks))
         levels = self.table.levels(middles)
         return {kind: (levels == place).astype(float) for place, kind in enumerate(LEVELS)}
 
@@ -155,7 +155,7 @@ class TableSource(Source):
         return excesses_of(self.profile, _reached(steps), largest)
 
 
-def _chunks(steps: Columns, chunks: FloatArray) -> tuple[FloatArray, FloatArray]:
+def mean_chunks(steps: Columns, chunks: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (rows, start) of a chunk of each row, from the rows and pairs of all its chunks."""
     count = np.maximum(1.0, chunks)
     rows = (steps["rows"] - steps["decode_sequences"]).astype(float) / count
@@ -168,7 +168,7 @@ def _reached(steps: Columns) -> dict[str, float]:
     """Return the largest value along the axes of tables; context is the mean of a decode."""
     chunks = steps["prefill_chunks"].astype(float)
     decodes = steps["decode_sequences"].astype(float)
-    rows, starts = _chunks(steps, chunks)
+    rows, starts = mean_chunks(steps, chunks)
     context = steps["decode_context_tokens"].astype(float) / np.maximum(1.0, decodes)
     values = {
         "rows": steps["rows"].astype(float),

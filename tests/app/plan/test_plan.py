@@ -146,6 +146,19 @@ def test_the_cost_of_tokens_ends_where_the_servers_of_its_capacity_do() -> None:
     assert cost.low < cost.high
 
 
+def test_a_row_has_the_energy_of_a_token_where_it_is_known() -> None:
+    """An A10G has no design power in the catalogue."""
+    rows = plan(
+        at_rate(sample_trace(), 10.0), "qwen3-8b", SLO(ttft_s=2.0, tpot_s=0.2), attainment=0.9,
+        options=PlanOptions(gpu=("h100", "a10g"), replications=0, processes=1),
+    ).rows  # fmt: skip
+    energy = {row.gpu: row.joules_per_token for row in rows}
+    known = energy["h100"]
+    assert known is not None
+    assert 0.05 < known.low < known.value < known.high < 50
+    assert energy["a10g"] is None
+
+
 def test_lanes_are_planned_without_a_rate(tmp_path: Path) -> None:
     path = tmp_path / "agents.jsonl"
     write_trace(generate_conversations(agentic(2, PoissonArrivals(1.0)), 3), path)
