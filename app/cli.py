@@ -17,10 +17,10 @@ from servetwin.app.last_net import is_out_of_memory, last_words
 from servetwin.core_cache import PURE, CompiledCore
 
 _TEXTS = Path(__file__).with_name("commands")
+# The function behind each command in ``app.commands``, and what the command does.
 COMMANDS: Mapping[str, tuple[str, str]] = json.loads((_TEXTS / "commands.json").read_text())
-"""The function behind each command in ``app.commands``, and what the command does."""
+# Of every command.
 EXIT_CODES: Mapping[str, str] = json.loads((_TEXTS / "exit_codes.json").read_text())
-"""Of every command."""
 
 
 class LazyCommands(Mapping[str, Command]):

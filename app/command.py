@@ -23,10 +23,10 @@ from typer.core import TyperCommand
 
 from servetwin.workloads.program.collector import no_garbage_collection
 
+# Of click, or of the copy of click that newer versions of typer have.
 UsageError: Any = typer.BadParameter.__base__
-"""Of click, or of the copy of click that newer versions of typer have."""
+# Of a help text, and of the names in it.
 WIDTH, COLUMN = 100, 30
-"""Of a help text, and of the names in it."""
 _TOO_MANY = "Got an unexpected extra argument; a header with spaces needs quotes"
 _VALUES = {bool: "", int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 

@@ -5,8 +5,8 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 
+# Exit code of an error that nobody foresaw (EX_SOFTWARE of sysexits.h).
 OUR_FAULT = 70
-"""Exit code of an error that nobody foresaw (EX_SOFTWARE of sysexits.h)."""
 
 
 _NO_MEMORY = (

@@ -68,8 +68,8 @@ class Metric:
 METRICS = {name: Metric(**words) for name, words in asset_table("metrics.yaml").items()}
 
 
+# What limits a server, in words.
 RESOURCES: "dict[Resource, str]" = asset_table("words.yaml")["resources"]
-"""What limits a server, in words."""
 
 
 def slo_words(slo: SLO, sign: str = "") -> str:
@@ -83,11 +83,11 @@ def slo_words(slo: SLO, sign: str = "") -> str:
     )
 
 
+# The colour of each origin, of a run, and the pattern over it.
 LOOKS: dict[Origin, tuple[str, str]] = {
     origin: (colour, pattern)
     for origin, (colour, pattern) in asset_table("looks.yaml")["origins"].items()
 }
-"""The colour of each origin, of a run, and the pattern over it."""
 
 _EXTRAPOLATED_PATTERN = "x"
 

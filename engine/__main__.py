@@ -15,8 +15,8 @@ from servetwin.engine.serve_options import ServeOptions
 from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.program.child import started_child
 
+# A core's process, and what it imports with torch while its options are read.
 CORE = "servetwin.engine.core.core_process:run_core", "servetwin.engine.core.build"
-"""A core's process, and what it imports with torch while its options are read."""
 
 
 def main() -> int:

@@ -17,8 +17,8 @@ from servetwin.engine.text.tokenizer import Chat, Message
 from servetwin.policies.config import PolicyConfig
 from servetwin.workloads.errors import EngineError
 
+# A text, or the token ids of one.
 Prompt = str | Sequence[int]
-"""A text, or the token ids of one."""
 
 
 class Generated(NamedTuple):

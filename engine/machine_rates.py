@@ -15,8 +15,8 @@ from servetwin.engine.formats.weight_formats import quantised_product
 from servetwin.engine.parallel.parallel_runner import Followers
 from servetwin.engine.parallel.tensor_rank import TensorRank
 
+# More than caches hold.
 _BYTES = 1 << 28
-"""More than caches hold."""
 _SIDE = 1024
 _REPEATS = 9
 _OPERATORS = 2000
@@ -71,12 +71,12 @@ def _seconds(work: Callable[[], object]) -> float:
     return min(times)
 
 
+# Floats of a message.
 _SMALL, _LARGE = 512, 1 << 18
-"""Floats of a message."""
 _WIDTH = 512
 _TURNS, _SUMS = 8, 25
+# No sum of ``_LARGE`` between processes is shorter.
 _LEAST_S = 1e-5
-"""No sum of ``_LARGE`` between processes is shorter."""
 
 
 @dataclass(frozen=True, slots=True)

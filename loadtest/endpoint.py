@@ -23,16 +23,16 @@ from servetwin.workloads.request import Request
 
 __all__ = ["Api", "Endpoint", "Prompt", "client_settings", "endpoint_url", "probe"]
 
+# What prompts are sent as: token ids, or text.
 Prompt = Literal["ids", "text"]
-"""What prompts are sent as: token ids, or text."""
 
+# For prompts of token ids where the vocabulary is unknown: servers refuse ids beyond it.
 ASSUMED_VOCAB_SIZE = 1_000
-"""For prompts of token ids where the vocabulary is unknown: servers refuse ids beyond it."""
 
 LARGEST_PORT = 65_535
 _LISTED = 10
+# Stands for a generated prompt, which is JSON as it is, until the rest of a body is JSON too.
 _PLACE = -(2**62)
-"""Stands for a generated prompt, which is JSON as it is, until the rest of a body is JSON too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from servetwin.workloads.trace import Trace
 
 _CANCEL_EXAMPLE = "write for example share=0.1,after=5tokens or share=0.1,after=200ms"
 LOCAL = "local"
+# Seconds of each unit that a time may be given in.
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-"""Seconds of each unit that a time may be given in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,15 +19,15 @@ from urllib.parse import quote, quote_plus
 from servetwin.loadtest.credentials import extra_headers, secret_values
 
 HIDDEN = "***"
+# Consecutive characters of a secret that are hidden; shorter parts are in too many other words.
 PART = 6
-"""Consecutive characters of a secret that are hidden; shorter parts are in too many other words."""
+# Characters that are hidden beside an ellipsis.
 _END = 3
-"""Characters that are hidden beside an ellipsis."""
 _ELLIPSIS = r"\*{2,}|\.{2,}|…"
+# The ends of secrets below this length are not hidden: they may be words.
 _ENDS_OF = 10
-"""The ends of secrets below this length are not hidden: they may be words."""
+# Characters beyond a limit that are read, so that a secret across it is seen whole.
 _AHEAD = 2_000
-"""Characters beyond a limit that are read, so that a secret across it is seen whole."""
 _SCHEMES = ("bearer", "basic", "token", "digest", "apikey", "negotiate")
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 

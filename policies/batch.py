@@ -7,8 +7,8 @@ from typing import NamedTuple
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.sequence import Sequence
 
+# Makes a named tuple at half the cost of calling its class.
 _new = tuple.__new__
-"""Makes a named tuple at half the cost of calling its class."""
 
 
 class ScheduledSequence(NamedTuple):
@@ -79,8 +79,8 @@ class BatchShape(NamedTuple):
         return rows
 
 
+# (decodes, their context, growing ones, prefill chunks, rows, prefill pairs, prefill starts).
 Totals = tuple[int, int, int, int, int, int, int]
-"""(decodes, their context, growing ones, prefill chunks, rows, prefill pairs, prefill starts)."""
 
 
 class Batch:
@@ -113,10 +113,10 @@ class Batch:
         self.resumed: Listed[Sequence] = ()
         self.swapped_out: Listed[SwappedOut] = ()
         self.swapped_tokens = 0
+        # Whether one row of a prompt is a prefill chunk, and not a decode.
         self.one_row_prefills = one_row_prefills
-        """Whether one row of a prompt is a prefill chunk, and not a decode."""
+        # Whether the last chunk of a prompt yields a token.
         self.prompt_token = lockstep is None or lockstep.prompt_token
-        """Whether the last chunk of a prompt yields a token."""
 
     @property
     def drafted(self) -> int:

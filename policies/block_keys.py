@@ -14,8 +14,8 @@ from servetwin.policies.sequence import Keys
 from servetwin.workloads.request import Request
 
 _BLOCK_INDEX_BITS = 24
+# Above the bits of all keys.
 _ADAPTER_SHIFT = 128
-"""Above the bits of all keys."""
 
 
 class BlockKeys(Protocol):

@@ -2,8 +2,8 @@
 
 from bisect import bisect_right, insort
 
+# More steps than any run has.
 ALWAYS = 1 << 62
-"""More steps than any run has."""
 
 
 class CappedContexts:

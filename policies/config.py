@@ -25,13 +25,13 @@ BudgetCount = Literal["rows", "padded"]
 ChunkKind = Literal["decode", "prefill"]
 Waste = Literal["internal", "external"]
 
+# The least value of each count.
 LEAST: dict[str, int] = TABLES["least"]
-"""The least value of each count."""
+# The largest value of each.
 MOST = 10**15
-"""The largest value of each."""
 
+# The policies that read a setting: those of ``batching`` or of ``kv``.
 READERS: dict[str, list[str]] = TABLES["readers"]
-"""The policies that read a setting: those of ``batching`` or of ``kv``."""
 
 
 def unread_settings(policies: Mapping[str, object]) -> list[str]:

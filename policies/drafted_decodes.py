@@ -24,10 +24,10 @@ from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
 
 IntArray: TypeAlias = npt.NDArray[np.int64]
+# Whole numbers of passes, from the first position of a member and its tokens before each pass.
 OfPasses = Callable[[int, IntArray], IntArray]
-"""Whole numbers of passes, from the first position of a member and its tokens before each pass."""
+# Sums kept at a time; the one that was asked for first is forgotten.
 _MOST_SUMS = 12
-"""Sums kept at a time; the one that was asked for first is forgotten."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -55,29 +55,29 @@ class DraftedDecodes(Lockstep):
         self.rows, self.reach = rows, rows + slots
         self._ahead = ahead
         self.unknown: dict[Sequence, LastStep] = {}
+        # Tokens of a block.
         self._size = size
-        """Tokens of a block."""
+        # Blocks of all members, as far as they have been granted.
         self._held_blocks = 0
-        """Blocks of all members, as far as they have been granted."""
         self._pass_blocks: OfPasses = partial(_pass_blocks, self.reach, size)
+        # Blocks of the members that have a schedule, in each pass.
         self._needed = PassSums()
-        """Blocks of the members that have a schedule, in each pass."""
         self.unjudged: list[Sequence] = []
+        # Tokens of a member after 0, 1, 2, ... passes since it joined.
         self._schedules: dict[Sequence, IntArray] = {}
-        """Tokens of a member after 0, 1, 2, ... passes since it joined."""
+        # Positions behind its base at which each of these passes is taken to begin.
         self._begins: dict[Sequence, IntArray] = {}
-        """Positions behind its base at which each of these passes is taken to begin."""
+        # Tokens of the running pass, of members of which nothing was foreseen.
         self._gains: dict[Sequence, int] = {}
-        """Tokens of the running pass, of members of which nothing was foreseen."""
         self.began: list[Sequence] = []
+        # Members without a token, by the step that yields their first.
         self._firsts: dict[Sequence, int] = {}
-        """Members without a token, by the step that yields their first."""
+        # Positions that the members had computed when they joined, or by their last gain.
         self._bases = 0
-        """Positions that the members had computed when they joined, or by their last gain."""
+        # Tokens that came out since, of foreseen members.
         self._gained = PassSums()
-        """Tokens that came out since, of foreseen members."""
+        # By function, as far as they were asked for.
         self._sums: dict[OfPasses, PassSums] = {self._pass_blocks: self._needed}
-        """By function, as far as they were asked for."""
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence that has its first token, or its memory again."""
@@ -307,8 +307,8 @@ class PassSums:
     __slots__ = ("_first", "_sums")
 
     def __init__(self) -> None:
+        # The step of entry 0.
         self._first = 0
-        """The step of entry 0."""
         self._sums: IntArray = np.zeros(256, np.int64)
 
     def add(self, step: int, numbers: IntArray) -> None:

@@ -28,8 +28,8 @@ TOKENS = "tokens out = tokens asked"
 WORK = "no idle step while something could run"
 
 CALLS_BETWEEN_WALKS = 64
+# A walk waits for that many calls for each sequence that it has to look at.
 CALLS_PER_RUNNING = 16
-"""A walk waits for that many calls for each sequence that it has to look at."""
 
 
 class InvariantBroken(PolicyError):
@@ -58,12 +58,12 @@ class InvariantChecked:
         self._every_call = every_call
         self._calls = 0
         self._next_walk = 1
+        # The call from which an empty server is looked at again.
         self._next_rest = 0
-        """The call from which an empty server is looked at again."""
         self._checked_memory = self.memory if isinstance(self.memory, CheckedMemory) else None
         is_paged = self.memory.layout == "paged"
+        # Tokens of a block; 0 where sequences hold regions.
         self._room_unit = self.memory.block_tokens if is_paged else 0
-        """Tokens of a block; 0 where sequences hold regions."""
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Add a sequence; the same one must not be in the scheduler twice."""

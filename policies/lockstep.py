@@ -68,15 +68,15 @@ class Lockstep(DecodeGroup):
         self._block = block_tokens
         self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
         self._joins = 0
+        # How many of ``_ends`` are of sequences that have left.
         self._past_ends = 0
-        """How many of ``_ends`` are of sequences that have left."""
         self._ends: list[tuple[int, int, Sequence]] = []  # heap of (last step, join, member)
+        # Heap of (steps - computed, join, member), once the longest member was asked for.
         self._leads: list[tuple[int, int, Sequence]] | None = None
-        """Heap of (steps - computed, join, member), once the longest member was asked for."""
+        # By limit, as far as ``seen_tokens`` was called with it.
         self._capped: dict[int, CappedContexts] = {}
-        """By limit, as far as ``seen_tokens`` was called with it."""
+        # Members by (computed - steps) modulo the block.
         self._places = [0] * block_tokens
-        """Members by (computed - steps) modulo the block."""
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the members in the order of joining."""

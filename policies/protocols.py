@@ -8,11 +8,11 @@ from servetwin.policies.batch import Batch
 from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.sequence import Sequence
 
+# (running sequences, waiting sequences, KV tokens that could be given out now).
 Load = tuple[int, int, int]
-"""(running sequences, waiting sequences, KV tokens that could be given out now)."""
 
+# How an executor finds a position: through ``Sequence.blocks`` or ``Sequence.region_start``.
 KVLayout = Literal["paged", "contiguous"]
-"""How an executor finds a position: through ``Sequence.blocks`` or ``Sequence.region_start``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from servetwin.policies.protocols import KVMemory, Scheduler, WaitingQueue
     from servetwin.policies.routers.router import Router
 
+# Each kind of plug-in with its classes by name; ``readers`` and ``least`` of settings.
 TABLES: dict[str, dict[str, Any]] = shipped_json("policies/registry.json")
-"""Each kind of plug-in with its classes by name; ``readers`` and ``least`` of settings."""
 SCHEDULERS: "Registry[Scheduler]" = Registry(**TABLES["schedulers"])
 MEMORIES: "Registry[KVMemory]" = Registry(**TABLES["memories"])
 ROUTERS: "Registry[Router]" = Registry(**TABLES["routers"])

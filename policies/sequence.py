@@ -6,12 +6,12 @@ from math import inf
 from servetwin.policies.kv.held import Held
 from servetwin.workloads.native_class import mypyc_attr
 
+# Chained keys of blocks: equal ones mean equal prompts up to and including the block.
 Keys = Listed[int]
-"""Chained keys of blocks: equal ones mean equal prompts up to and including the block."""
+# Key of the unit that names a block, and the place of the block.
 BlockKey = tuple[int, int]
-"""Key of the unit that names a block, and the place of the block."""
+# Below every id of a trace.
 _FIRST_OWN_KEY = -(1 << 64)
-"""Below every id of a trace."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -117,31 +117,30 @@ class Sequence:
         self.deadline_s = deadline_s
         self.key_blocks = key_blocks
         self.names_answer = names_answer
+        # The LoRA adapter that it asks for; None: the base model alone.
         self.adapter: str | None = None
-        """The LoRA adapter that it asks for; None: the base model alone."""
         self.held = Held()
         self.blocks: list[int] = []
         self.region_start = -1
         self.states: list[list[int]] = []
         self.base_computed_tokens = 0
+        # Both counters as they were when it joined its lockstep group; the truth outside one.
         self.base_generated_tokens = 0
-        """Both counters as they were when it joined its lockstep group; the truth outside one."""
         self.lockstep: DecodeGroup | None = None
         self.joined_step = 0
+        # Prompt tokens found in the prefix cache at the first admission.
         self.cached_tokens = 0
-        """Prompt tokens found in the prefix cache at the first admission."""
         self.preemptions = 0
+        # Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``.
         self.stopped = False
-        """Ended before ``max_tokens`` (end of sequence, stop); set by ``stop``."""
+        # Place in the scheduler's order of arrival.
         self.arrival_number = 0
-        """Place in the scheduler's order of arrival."""
+        # Place in the scheduler's order of the last admissions.
         self.admission_number = 0
-        """Place in the scheduler's order of the last admissions."""
+        # The answers to its prompt, where there are several.
         self.siblings: Siblings | None = None
-        """The answers to its prompt, where there are several."""
+        # The other samples that end with their first token, as an engine says before they begin.
         self.ended_samples: tuple[int, ...] = ()
-        """The other samples that end with their first token, as an engine says before they begin.
-        """
 
     def __repr__(self) -> str:
         return (

@@ -8,8 +8,8 @@ from typing import Any
 from servetwin.policies.batch import Batch, BatchShape, shape_of
 from servetwin.policies.protocols import Scheduler
 
+# Columns that a row may lack: no drafts, nothing moved, no beat, no time lost.
 OPTIONAL_FIELDS = ("drafts", "swapped_tokens", "beat_s", "lost_s", "switches")
-"""Columns that a row may lack: no drafts, nothing moved, no beat, no time lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Union, overload
 
 from servetwin.workloads.native_class import IntSequence
 
+# Ids of blocks; a tuple where they are few, or have more than 64 bits.
 Ids = Union[tuple[int, ...], "BlockIds"]
-"""Ids of blocks; a tuple where they are few, or have more than 64 bits."""
 
 
 class BlockIds(IntSequence):
@@ -22,8 +22,8 @@ class BlockIds(IntSequence):
     __slots__ = ("_length", "_shift", "chain")
 
     def __init__(self, chain: "array[int]", length: int, shift: int = 0) -> None:
+        # All ids, without the shift; longer prompts may have added to them.
         self.chain = chain
-        """All ids, without the shift; longer prompts may have added to them."""
         self._length, self._shift = length, shift
 
     @classmethod

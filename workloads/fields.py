@@ -17,8 +17,8 @@ Check = Callable[[str, Any], Any]
 MAX_COUNT = 2**31 - 1
 MAX_SECONDS = 1e10
 
+# The part of a damaged row that is searched for names of fields.
 _SEARCHED_CHARACTERS = 1 << 16
-"""The part of a damaged row that is searched for names of fields."""
 _KEY = re.compile(r'"([^"\\]*)"\s*:')
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _STAMP = re.compile(r"(?a)(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
@@ -186,8 +186,8 @@ def check_reasoning(record: Mapping[str, Any], name: str) -> None:
         raise RowError(name, f"part of the output, which has {output} tokens", hidden)
 
 
+# The published formats by name: their columns, or the fields of their records by kind.
 FORMATS: dict[str, Any] = shipped_json("workloads/readers/formats.json")
-"""The published formats by name: their columns, or the fields of their records by kind."""
 _KINDS: Mapping[str, Check] = {
     "integer": integer(),
     "from -1": integer(-1),

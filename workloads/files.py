@@ -16,15 +16,15 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.yaml_text import load_yaml
 
 MOST_LINE_CHARACTERS = 2**25
+# Limit of a file that is read as one text, such as the results of a load test.
 MOST_TEXT_CHARACTERS = 2**28
-"""Limit of a file that is read as one text, such as the results of a load test."""
+# Limit of a file that is one document: a scenario, a profile, a model.
 MOST_DOCUMENT_BYTES = 2**24
-"""Limit of a file that is one document: a scenario, a profile, a model."""
+# Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times.
 MOST_RATIO = 100
-"""Times its size that a gzipped file may unpack to; traces unpack to 5 to 30 times."""
 _FREE_UNPACKED_BYTES = 2**24
+# How the name of a draft ends, after the number of the process that writes it on this machine.
 _DRAFT = f".{os.uname().nodename}.draft"
-"""How the name of a draft ends, after the number of the process that writes it on this machine."""
 _GZIP_MAGIC = b"\x1f\x8b"
 _UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _REASONS = {FileNotFoundError: "no such file", IsADirectoryError: "a directory, not a trace file"}

@@ -24,6 +24,7 @@ from servetwin.workloads.errors import PluginError, ServetwinError
 
 _LONGEST_REASON = 300
 _CLASSES: dict[type, tuple[type, ...]] = {int: (Integral,), float: (Real,), bool: (bool, np.bool_)}
+# The classes of values that are returned as they are, where they are not what a hint names.
 _PLAIN: dict[type, tuple[type, ...]] = {
     Integral: (int,),
     Real: (float, int),
@@ -31,13 +32,12 @@ _PLAIN: dict[type, tuple[type, ...]] = {
     tuple: (),
     object: (),
 }
-"""The classes of values that are returned as they are, where they are not what a hint names."""
 _PYTHONS = {int, float, bool}
 _NAMES = {Integral: "int", Real: "float", type(None): "None"}
 
 R = TypeVar("R")
+# Returns what is wrong with a returned value, given it and the arguments of the call; or None.
 ValueCheck = Callable[..., str | None]
-"""Returns what is wrong with a returned value, given it and the arguments of the call; or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,7 @@ def guard_class(
     return source.run(": the class", metaclass, cls.__name__, (cls,), namespace)
 
 
+# A guard with the parameters of its method: to pack arguments takes longer than a short call.
 _GUARD = """
 def guard(_method, _source, _call, _passed, _returned_as_is, _check, _defaults):
     def guarded({parameters}):
@@ -130,7 +131,6 @@ def guard(_method, _source, _call, _passed, _returned_as_is, _check, _defaults):
         return _result if {is_plain} else _check(_result, {checked_with})
     return guarded
 """
-"""A guard with the parameters of its method: to pack arguments takes longer than a short call."""
 _ARE_COUNTS = "_type(_result) is _tuple and _len(_result) == 3 and " + " and ".join(
     f"_type(_result[{place}]) is _int" for place in range(3)
 )

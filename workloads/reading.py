@@ -22,19 +22,19 @@ from servetwin.workloads.tables.mapping import OPTION, Columns
 from servetwin.workloads.trace import Trace, as_columns, column
 from servetwin.workloads.transform import spread_ties as spread
 
+# Above this share of equal neighbouring stamps a note warns of the ties.
 MANY_TIES = 0.2
-"""Above this share of equal neighbouring stamps a note warns of the ties."""
 
 
+# The readers of our own traces, and of columns of any names.
 NATIVE, TABLE = "native", "table"
-"""The readers of our own traces, and of columns of any names."""
 _NO_HEADER_COLUMNS = (
     "--header-columns: wants prompts (CSV, JSON), chats, conversations, a table or a trace of "
     "servetwin"
 )
 
+# Default rate at which the sessions of a directory start, per second.
 SESSION_RATE_PER_S = 0.1
-"""Default rate at which the sessions of a directory start, per second."""
 
 
 def read_trace(
@@ -181,8 +181,8 @@ def sample_trace() -> Trace:
         return read_trace(path)
 
 
+# Rows that are read in any case: they show the clock of the source.
 LEAST_ROWS = 1_000
-"""Rows that are read in any case: they show the clock of the source."""
 
 
 def read_first(

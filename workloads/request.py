@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from servetwin.workloads.block_ids import Ids
 
+# A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts.
 Message = Mapping[str, Any]
-"""A message of a chat in OpenAI's form: ``role`` and ``content``, a text or a list of parts."""
 PromptContent = str | tuple[Message, ...]
+# Tokens of each id of a prompt's blocks, where a source does not say.
 BLOCK_TOKENS = 16
-"""Tokens of each id of a prompt's blocks, where a source does not say."""
 RequestStatus = Literal["ok", "failed"]
+# The error of a request on which a load test hung up on purpose.
 CANCELLED_BY_TEST = "cancelled_by_test"
-"""The error of a request on which a load test hung up on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,8 @@ class Request:
         return self.prompt_tokens + self.output_tokens
 
 
+# The fields of a request before it is one. Its slots are the same, so it can become one.
+# A frozen dataclass sets each of its fields by a call, which costs five times as much.
 Unfrozen = make_dataclass(
     "Unfrozen", [(f.name, Any, field(default=f.default)) for f in fields(Request)], slots=True
 )
-"""The fields of a request before it is one. Its slots are the same, so it can become one.
-
-A frozen dataclass sets each of its fields by a call, which costs five times as much.
-"""

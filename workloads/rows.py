@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from servetwin.workloads.errors import TraceError
 
 CHUNK_CHARACTERS = 1 << 20
+# Characters of an element; what is longer, or no JSON, ends the array.
 LONGEST_ELEMENT = 1 << 25
-"""Characters of an element; what is longer, or no JSON, ends the array."""
 _BETWEEN = " \t\r\n,"
 _DECODER = json.JSONDecoder()
 
+# A row and the line on which it begins, counted from 1.
 NumberedRow = tuple[int, str]
-"""A row and the line on which it begins, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +149,8 @@ class Rows:
     ) -> None:
         self.path = path
         self.columns = columns
+        # Whether ``parse`` has left rows behind ``most_rows`` right ones.
         self.stopped = False
-        """Whether ``parse`` has left rows behind ``most_rows`` right ones."""
         self._most_rows = most_rows
         self.source = path.name.split(".")[0] or path.name
         self.header_columns = header_columns or {}

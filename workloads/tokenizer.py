@@ -17,8 +17,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
 FILE = "tokenizer.json"
+# Texts that are encoded together, on all cores.
 _AT_ONCE = 256
-"""Texts that are encoded together, on all cores."""
 
 
 class LocalTokenizer:

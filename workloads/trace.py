@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 DEFAULTS = {field.name: field.default for field in fields(Request)}
+# The fields that are numbers in every request; the columns of all others hold objects.
 _NUMBERS: dict[str, Any] = {f.name: f.type for f in fields(Request) if f.type in (int, float)}
-"""The fields that are numbers in every request; the columns of all others hold objects."""
+# Requests that are made at a time.
 _PART = 4096
-"""Requests that are made at a time."""
 
 
 class Requests(Sequence[Request]):

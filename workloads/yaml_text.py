@@ -11,8 +11,8 @@ import yaml
 
 MOST_CHARACTERS = 2**20
 MOST_LEVELS = 50
+# Limit of values, where an alias counts as what it stands for.
 MOST_VALUES = 100_000
-"""Limit of values, where an alias counts as what it stands for."""
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")

@@ -15,15 +15,13 @@ from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 
 LOAD_UTILISATION = 0.85
+# Share of the capacity that the load of a calibration round offers, and its length in seconds.
+# Bursts of chosen shapes are not the load that a forecast will meet: a server that also receives
+# requests and sends tokens may compute the same batch more slowly. So each round ends with a load
+# of other requests with the lengths of the trace, near the capacity that is known by then.
 LOAD_S = 10.0
-"""Share of the capacity that the load of a calibration round offers, and its length in seconds.
-
-Bursts of chosen shapes are not the load that a forecast will meet: a server that also receives
-requests and sends tokens may compute the same batch more slowly. So each round ends with a load of
-other requests with the lengths of the trace, near the capacity that is known by then.
-"""
+# The fewest and the most requests of such a load.
 LOAD_REQUESTS = (20, 400)
-"""The fewest and the most requests of such a load."""
 
 
 def load_rate_per_s(trace: Trace, profile: Profile) -> float:
@@ -54,11 +52,11 @@ def representative_load(
     return Trace(tuple(requests), "calibration load")
 
 
+# A burst: all its requests are due at once, and sent with hardly a lead.
 AT_ONCE = LoadOptions(lead_s=0.02)
-"""A burst: all its requests are due at once, and sent with hardly a lead."""
 
+# Takes one line on what is being done.
 ReportProgress = Callable[[str], None]
-"""Takes one line on what is being done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,13 @@ from servetwin.sim.step_times.tables.server_overheads import RANGES, ServerOverh
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
+# What is fitted, each with how far one server may lie from the fit of its backend.
 TERMS = {"factor": 0.3, "step_s": 1e-3, "prefill_chunk_s": 8e-3, "prefill_row_s": 4e-6}
-"""What is fitted, each with how far one server may lie from the fit of its backend."""
 REQUESTS_PER_USER = 10
 _MEASURED_SD = 0.05
 _LEAST_S = 1e-6
+# The search varies each term by 1 % of its width: less is within a tick of the simulator.
 _MIDDLE, _STEP = 10.0, 1e-3
-"""The search varies each term by 1 % of its width: less is within a tick of the simulator."""
 
 
 @dataclass(frozen=True)

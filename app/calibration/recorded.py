@@ -18,8 +18,8 @@ from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.step_times.profile import ApiLatencyFit, Profile, StepTimeFit
 from servetwin.workloads.errors import LoadTestError
 
+# Finished requests without which the stamps say too little.
 FEWEST = 50
-"""Finished requests without which the stamps say too little."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ class Served(NamedTuple):
 
 
 SERVED = ("gpu", "techniques", "without", "efficiency")
+# The core's process begins with its imports before this one has read the options.
 CORE, IMPORTS = "servetwin.engine.core.core_process:run_core", "servetwin.engine.core.build"
-"""The core's process begins with its imports before this one has read the options."""
 
 
 @takes_options(

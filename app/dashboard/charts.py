@@ -26,8 +26,8 @@ _CONFIG = {
     "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d", "toImage"],
 }
 _MENU = "save_menu"
+# Rows of a table that does not scroll in itself.
 _WHOLE_ROWS = 24
-"""Rows of a table that does not scroll in itself."""
 
 
 @dataclass(frozen=True, slots=True)

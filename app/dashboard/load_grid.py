@@ -30,13 +30,13 @@ from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import limit
 
+# Loads, as shares of what the first of the servers completes when it is never out of work.
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.15)
-"""Loads, as shares of what the first of the servers completes when it is never out of work."""
+# Where that cannot be found.
 _ELSE_PER_S = 40.0
-"""Where that cannot be found."""
 _REQUESTS = 1000
+# Requests at each load: the first ones of a longer trace.
 MOST_REQUESTS = 5000
-"""Requests at each load: the first ones of a longer trace."""
 _ANY_RATE = 1.0
 
 

@@ -68,8 +68,8 @@ class ShownMetric:
         return found and Interval(*(factor * bound for bound in astuple(found)))
 
 
+# What can be shown of the latencies.
 PARTS = PAGE_CONTROLS["latencies"].choices
-"""What can be shown of the latencies."""
 DEFAULT_PARTS = ("p90", "p99")
 
 
@@ -130,8 +130,8 @@ def metrics_row(
                     st.caption(f"difference: {unknown}")
 
 
+# What stands in the place of an interval where replications hardly differ.
 ALIKE = "no variation"
-"""What stands in the place of an interval where replications hardly differ."""
 
 
 def between(found: Interval) -> str:

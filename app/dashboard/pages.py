@@ -10,8 +10,8 @@ from servetwin.app.dashboard.charts import titled_page
 from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.words import asset_table
 
+# The page without a name in its address.
 FIRST = "plan"
-"""The page without a name in its address."""
 PAGES: dict[str, str] = asset_table("pages.yaml")["titles"]
 
 

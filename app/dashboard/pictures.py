@@ -31,17 +31,17 @@ from servetwin.app.figures.pictures import (
 from servetwin.app.words import asset
 
 SCRIPT = "pictures/pictures.js"
+# Where the server has the script, and plotly.js beside it: relative to a page.
 LIBRARY = "pictures/plotly.min.js"
-"""Where the server has the script, and plotly.js beside it: relative to a page."""
 _ADDRESS = "{link}"
 _KINDS = {"svg": "SVG", "png": "PNG"}
 
 
 _SHOWN = "page_shown"
+# Of sessions: set once the browser asks for the script, and so shows what came before it.
 _shown: WeakValueDictionary[str, Event] = WeakValueDictionary()
-"""Of sessions: set once the browser asks for the script, and so shows what came before it."""
+# Longest that a browser is given to show the first figures.
 _FIRST_PAGE_S, _LOOK_EVERY_S = 3.0, 0.01
-"""Longest that a browser is given to show the first figures."""
 
 
 def load_picture_script() -> None:

@@ -121,10 +121,10 @@ def grid_source(base: ScenarioFile) -> str:
     return grid_line(servers, requests, workload.source, base.seed)
 
 
+# In place of a difference that only a prefix cache could make.
 CANNOT_TELL = "the trace cannot tell"
-"""In place of a difference that only a prefix cache could make."""
+# Settings of policies that change nothing unless a prefix cache can hit.
 _SETTINGS = {"prefix_cache", "prefix_index", "eviction", "host_cache_tokens"}
-"""Settings of policies that change nothing unless a prefix cache can hit."""
 _NO_SETTINGS: dict[str, Any] = {"policies": {}, "cluster": {}, "preset": None}
 
 

@@ -29,12 +29,12 @@ from servetwin.workloads.trace import Trace
 REPLICATIONS = 20
 _MOST_KEPT = 64
 _MOST_TRACES = 16
+# Of all kept runs together; a run of fewer counts as ``_FEW_REQUESTS``.
 _MOST_REQUESTS = 640_000
-"""Of all kept runs together; a run of fewer counts as ``_FEW_REQUESTS``."""
 _FEW_REQUESTS = _MOST_REQUESTS // _MOST_KEPT
 
+# Of all sessions, at computing and drawing in this process.
 TURNS = PriorityLock()
-"""Of all sessions, at computing and drawing in this process."""
 _simulated: SharedResults[tuple[str, str], tuple[Trace, Scenario, Run]] = SharedResults(
     _MOST_REQUESTS, lambda found: max(len(found[0]), _FEW_REQUESTS)
 )

@@ -69,8 +69,8 @@ def _median_error(predicted: FloatArray, measured: FloatArray) -> str:
     return f"the median is off by {100 * error:+.1f} %." if np.isfinite(error) else "no value."
 
 
+# Relative error that the shaded band allows.
 BAND = 0.1
-"""Relative error that the shaded band allows."""
 
 
 def add_diagonal(
@@ -90,8 +90,8 @@ def add_diagonal(
 _WORDS = asset_table("words.yaml")["evidence"]
 _STYLES = asset_table("looks.yaml")["evidence"]
 _FEW_TICKS, _MANY_TICKS = (1, 3), (1, 1.5, 2, 3, 4, 5, 7)
+# Largest over least value below which a decade needs many ticks.
 _NARROW = 3.0
-"""Largest over least value below which a decade needs many ticks."""
 _MARGIN = 1.15
 _SIZE_PX = 10
 _HEIGHT_PX = 400

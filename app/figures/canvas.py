@@ -23,8 +23,8 @@ COLOURS: tuple[str, ...] = tuple(_STYLE["template"]["layout"]["colorway"])
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 SYMBOLS = ("circle", "square", "diamond", "cross", "x", "triangle-up", "star")
 LIGHT_PAGE, DARK_PAGE = (one["page"] for one in _STYLE["pages"].values())
+# Limits and diagonals: visible on both pages, and no run's own.
 LIMIT_COLOUR = "#808080"
-"""Limits and diagonals: visible on both pages, and no run's own."""
 LIMIT_LINE = {"color": LIMIT_COLOUR, "dash": "dash"}
 
 
@@ -57,8 +57,8 @@ class Look:
         return {"color": self.colour, "symbol": symbols, "size": 11, "line": {"width": 2}}
 
 
+# Looks by the name of a policy or run.
 Looks = Mapping[str, Look]
-"""Looks by the name of a policy or run."""
 
 
 def looks(names: Iterable[str]) -> dict[str, Look]:
@@ -67,8 +67,8 @@ def looks(names: Iterable[str]) -> dict[str, Look]:
     return {name: Look(*kind) for name, kind in zip(dict.fromkeys(names), kinds, strict=False)}
 
 
+# What lies higher than so many limits is cut off.
 MOST_LIMITS = 4
-"""What lies higher than so many limits is cut off."""
 
 
 class Figure(go.Figure):  # type: ignore[misc]  # plotly has no type hints
@@ -164,13 +164,12 @@ class Figure(go.Figure):  # type: ignore[misc]  # plotly has no type hints
         return legend
 
 
+# A logarithmic axis with numbers at its ticks: plotly has single digits between powers of ten.
+# With more ticks, it moves those that begin with a 1 out of the line.
 LOG_AXIS = {"type": "log", "tickformat": ",~r", "nticks": 4}
-"""A logarithmic axis with numbers at its ticks: plotly has single digits between powers of ten.
 
-With more ticks, it moves those that begin with a 1 out of the line."""
-
+# The end of a hover text that names the run.
 OF_RUN = "<extra>%{fullData.name}</extra>"
-"""The end of a hover text that names the run."""
 
 _EMPTY = go.layout.Template()
 _HEIGHT_PX = 340
@@ -276,8 +275,8 @@ def _layout(alt: str, title: str) -> dict[str, Any]:
     }
 
 
+# Frames by the name of a policy or run.
 Frames = Mapping[str, pd.DataFrame]
-"""Frames by the name of a policy or run."""
 FloatArray = npt.NDArray[np.float64]
 
 

@@ -177,10 +177,10 @@ def _add_limit(figure: Figure, limit_s: float | None, metric: Metric) -> None:
 
 
 MOMENTS = 600
+# Up to so many requests an axis has whole numbers: plotly's own ticks would be halves.
 _FEW = 4
-"""Up to so many requests an axis has whole numbers: plotly's own ticks would be halves."""
+# Column, title, factor, and how a peak is told.
 _PANELS: list[tuple[str, str, float, str]] = asset_table("words.yaml")["server_panels"]
-"""Column, title, factor, and how a peak is told."""
 _STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "replica"}
 
 

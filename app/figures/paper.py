@@ -17,11 +17,11 @@ from servetwin.workloads.errors import ServetwinError, did_you_mean
 
 _PAPER = asset_table("paper.yaml")
 _POINTS = ("p50", "p90", "p99")
+# Column and metric of each figure, by its name.
 CURVES: Mapping[str, tuple[str, str]] = {
     **{f"{p}_{name[:-2]}": (f"{name}_{p}", name) for p in _POINTS for name in LATENCIES},
     **{name: (column, column) for name, column in _PAPER["totals"].items()},
 }
-"""Column and metric of each figure, by its name."""
 
 
 def require_curve(name: str, rates: int) -> None:

@@ -14,23 +14,23 @@ from servetwin.app.figures.canvas import (
 )
 from servetwin.app.words import asset_table
 
+# Of the canvas of most charts. An SVG has any size; a PNG is ``PNG_WIDTH_PX`` wide.
 HEIGHT_PX = 540
-"""Of the canvas of most charts. An SVG has any size; a PNG is ``PNG_WIDTH_PX`` wide."""
 PNG_WIDTH_PX = 1920
 _ASPECT = 16 / 9
+# What title, source and legend take above a chart of many panels, which keeps its height.
 _HEAD_PX = 120
-"""What title, source and legend take above a chart of many panels, which keeps its height."""
+# Fonts grow with the canvas, a little less: a chart of many panels has more to say.
 _GROWTH = 0.7
-"""Fonts grow with the canvas, a little less: a chart of many panels has more to say."""
+# Of the chart, the title and the source.
 _FONTS_PX = (17, 26, 13)
-"""Of the chart, the title and the source."""
 _PANEL_LEGEND_PX = 40
 _EDGE_PX, _GAP_PX = 20, 8
 _LINE = 1.3
+# Mean width of a letter, in heights of its font.
 _LETTER, _BOLD_LETTER = 0.54, 0.66
-"""Mean width of a letter, in heights of its font."""
+# By how much plotly sets a title of several lines higher, in heights of its font.
 _RAISED = 0.7
-"""By how much plotly sets a title of several lines higher, in heights of its font."""
 _MOST_LOG_TICKS = 4
 
 

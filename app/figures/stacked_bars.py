@@ -9,17 +9,17 @@ import pandas as pd
 from servetwin.app.figures.canvas import Figure, canvas, escape_markup
 from servetwin.app.words import asset_table, origin_shares, short
 
+# Name, colour and pattern.
 Part = tuple[str, str, str]
-"""Name, colour and pattern."""
 
 _LOOKS = asset_table("looks.yaml")
+# Name, colour and pattern of the parts and spans of an explained request.
 PART_LOOKS: dict[str, Part] = _LOOKS["request"]
-"""Name, colour and pattern of the parts and spans of an explained request."""
 
+# Of a line that fits beside the controls in a window of 900 px, and its height.
 _LEGEND_CHARACTERS, _LEGEND_LINE_PX = 64, 18
-"""Of a line that fits beside the controls in a window of 900 px, and its height."""
+# Share of the bar from which on a part has room for its name.
 _LABELLED_SHARE = 0.07
-"""Share of the bar from which on a part has room for its name."""
 
 
 def memory_bar(bars: Mapping[str, Mapping[str, float]], unit: str) -> Figure:

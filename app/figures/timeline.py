@@ -251,8 +251,8 @@ def _alt(shown: TimelineData) -> str:
 
 
 MOST_BATCHES = 600
+# Colour and pattern by the share of prompts in the rows that a batch computes.
 MIXES: dict[str, tuple[str, str]] = asset_table("looks.yaml")["batches"]
-"""Colour and pattern by the share of prompts in the rows that a batch computes."""
 
 
 def batch_bars(steps: pd.DataFrame, most: int = MOST_BATCHES) -> pd.DataFrame:

@@ -11,8 +11,8 @@ from servetwin.app.words import METRICS, Metric, asset_table
 from servetwin.sim.records.metrics import LATENCIES, describe
 from servetwin.workloads.rows import counted
 
+# Characters of a line.
 WIDTH = 100
-"""Characters of a line."""
 WORDS = asset_table("verdicts.yaml")
 LEGEND = WORDS["comparison"]["legend"].format(CONFIDENCE)
 GATE_LEGEND = WORDS["gate"]["legend"].format(CONFIDENCE)

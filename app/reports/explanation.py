@@ -10,8 +10,8 @@ from servetwin.app.words import asset_table
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.metrics import duration_unit
 
+# A delay below this share of the latency is not what made a request slow.
 WORTH_NAMING = 0.1
-"""A delay below this share of the latency is not what made a request slow."""
 
 _BAR = 40
 _OWN_WORK = ("prefill", "decode")

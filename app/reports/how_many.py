@@ -152,8 +152,8 @@ def _limited(answer: Answer) -> list[str]:
 
 
 _FEW = 10
+# An interval over fewer draws has them all (``sim.experiments.how_many``).
 _CUT_FROM = 39
-"""An interval over fewer draws has them all (``sim.experiments.how_many``)."""
 
 
 def sentence(answer: Answer, target: SLOTarget, load: str) -> str:

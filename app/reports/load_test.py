@@ -30,8 +30,8 @@ Compared = tuple[Comparison, RequestDifferences]
 Word = Literal["PASS", "FAIL", "CANNOT TELL", "CUT OFF"]
 _WORDS: Mapping[Outcome, Word] = {"refuted": "FAIL", "cannot tell": "CANNOT TELL"}
 _LEGEND = asset_table("words.yaml")["latencies"]
+# Conditions that no late client explains.
 _OF_FAILURES = ("failed", "finished")
-"""Conditions that no late client explains."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from servetwin.workloads.files import mapping_in
 
 RUN_FILES = ("meta.json", "summary.json", "requests.parquet", JOURNAL)
 VERDICT = "verdict.json"
+# What ``servetwin loadtest`` printed, beside its run.
 REPORT = "report.json"
-"""What ``servetwin loadtest`` printed, beside its run."""
 _PREDICTED = "predicted"
 
 

@@ -12,8 +12,8 @@ from servetwin.workloads.generators.generate import SOURCE as GENERATED
 from servetwin.workloads.program.package import own_version
 from servetwin.workloads.rows import counted
 
+# Share of simulated time outside the range of its profile that is worth a warning.
 WARN_ABOVE = 0.001
-"""Share of simulated time outside the range of its profile that is worth a warning."""
 
 
 def provenance_line(provenance: Mapping[str, Any]) -> str:
@@ -181,12 +181,12 @@ def what_ran(run: Run) -> str:
 
 
 _PART = r"""[^\s/\\:;,'"()<>|]+"""
+# A file in a folder, within a sentence. Paths of HTTP interfaces are no files.
 _ABSOLUTE = re.compile(
     rf"(?:file://|(?<![\w.:/\\\]~-]))(?:~|[A-Za-z]:)?[/\\](?!v\d+/|api/)(?:{_PART}[/\\]+)+({_PART})"
 )
-"""A file in a folder, within a sentence. Paths of HTTP interfaces are no files."""
+# A text that is one file, perhaps with blanks in its path.
 _WHOLE = re.compile(r"""(?:~|[A-Za-z]:)?[/\\](?!v\d+/|api/)[^:;,'"()<>|\n]*\.[A-Za-z]\w*""")
-"""A text that is one file, perhaps with blanks in its path."""
 
 
 def without_paths(value: Any) -> Any:

@@ -179,8 +179,8 @@ def latency_table(
     return lines if intervals else [line.removesuffix("mean, 5-95 %").rstrip() for line in lines]
 
 
+# Values from which on a p99 is firm.
 FIRM_P99 = 100
-"""Values from which on a p99 is firm."""
 
 
 def is_soft(figures: Mapping[str, Any]) -> bool:

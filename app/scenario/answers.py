@@ -11,12 +11,12 @@ from servetwin.sim.experiments.fleet import times
 from servetwin.sim.experiments.how_many import HowMany
 from servetwin.sim.experiments.scenario import Scenario, devices
 
+# What is searched. The first two are the same search in other units.
 What = Literal["replicas", "devices", "users", "lanes", "rate"]
-"""What is searched. The first two are the same search in other units."""
+# Fewer of these are better.
 FEWEST: tuple[What, ...] = ("replicas", "devices")
-"""Fewer of these are better."""
+# These wait for their answers.
 WAITING: tuple[What, ...] = ("users", "lanes")
-"""These wait for their answers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,15 @@ from servetwin.sim.techniques.setup import Setup, changed_fields
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.program.package import shipped_json
 
+# The first version of vLLM whose engine is V1.
 V1 = (0, 8)
-"""The first version of vLLM whose engine is V1."""
+# Bytes outside PyTorch on a device: since V1, and before; ``test_server_memory`` has the logs.
 _VLLM_BYTES = {True: 1.01e9, False: 0.376e9}
-"""Bytes outside PyTorch on a device: since V1, and before; ``test_server_memory`` has the logs."""
 
+# What a kind of tables knows of a setup.
 _EXPRESSED: Mapping[str, list[str]] = shipped_json("app/scenario/expressed.json")
-"""What a kind of tables knows of a setup."""
+# The kinds of tables that an option changes: of efficiencies, the overhead of a step.
 _KINDS_WITH = {"link": ("layers",), "efficiency": ("operators",)}
-"""The kinds of tables that an option changes: of efficiencies, the overhead of a step."""
 _BY_FORMAT = {"fp8": "fp8", "w8a8": "int8", "gptq": "w4a16", "awq": "w4a16", "int4": "w4a16"}
 
 

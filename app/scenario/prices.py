@@ -10,8 +10,8 @@ from servetwin.workloads.program.key_values import key_values, number_in
 from servetwin.workloads.program.package import shipped_json
 
 FORM = "2.5, or DEVICE=2.5,DEVICE=0.9"
+# List prices ``per_hour`` by device, what they are (``about``), and the ``usual`` devices.
 LISTED: dict[str, Any] = shipped_json("sim/catalogue/prices.json")
-"""List prices ``per_hour`` by device, what they are (``about``), and the ``usual`` devices."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.generators.lora_mix import LORA_NOTE
 from servetwin.workloads.trace import Trace
 
+# Share of the prompts' tokens from which on it is said that no prefix cache is on.
 REPEATS = 0.1
-"""Share of the prompts' tokens from which on it is said that no prefix cache is on."""
 
 
 def build_scenario(

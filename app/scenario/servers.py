@@ -15,14 +15,14 @@ from servetwin.sim.techniques.setup import Setup, with_eager_kernels
 
 _Base = TypeVar("_Base", Setup, Scenario)
 
+# Settings of policies, and of the cluster.
 Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
-"""Settings of policies, and of the cluster."""
 
+# The setting that a setup does not have: it follows from weights and device unless it is given.
 _MEMORY = "kv_tokens"
-"""The setting that a setup does not have: it follows from weights and device unless it is given."""
 
+# The settings that follow from the layers of a model, where they keep different positions.
 _OF_GROUPS = ("kv", "kv_groups", "block_tokens")
-"""The settings that follow from the layers of a model, where they keep different positions."""
 
 
 @dataclass(frozen=True, slots=True)

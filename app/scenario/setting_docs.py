@@ -23,13 +23,13 @@ from servetwin.workloads.generators.processes import plain_arrivals
 
 _ROOT = Path(__file__).parents[2]
 _FILE = "app.scenario.files.scenario_file"
+# The class with the settings of a section that help texts name.
 _SOURCES = {
     "": (_FILE, "ScenarioFile"),
     "workload": (_FILE, "Workload"),
     "policies": ("policies.config", "PolicyConfig"),
     "cluster": ("sim.experiments.scenario", "ClusterConfig"),
 }
-"""The class with the settings of a section that help texts name."""
 
 
 class SettingDoc(NamedTuple):

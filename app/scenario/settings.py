@@ -11,6 +11,7 @@ from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.plugins import Registry
 from servetwin.workloads.program.key_values import MOST_NUMBER, key_value, key_values
 
+# The known names of a setting, which may also be ``path.py:Class``.
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "batching": SCHEDULERS,
     "kv": MEMORIES,
@@ -18,7 +19,6 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
     "router": ROUTERS,
     "decode_router": ROUTERS,
 }
-"""The known names of a setting, which may also be ``path.py:Class``."""
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "none"}
 _TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}

@@ -29,9 +29,10 @@ _DEPLOYMENT_KEYS = ("profile", "model", "gpu", "layout", "server", "link", "time
 _CLUSTER_KEYS = get_type_hints(ClusterConfig)
 _KINDS = {**get_type_hints(PolicyConfig), **_CLUSTER_KEYS}
 _TOGGLES = ("technique", "without")
+# The keys that are no plain settings.
 _APART = (*_DEPLOYMENT_KEYS, *_TOGGLES, "preset")
-"""The keys that are no plain settings."""
 _KEYS = (*_APART, *_KINDS)
+# What raises ``ServetwinError`` for a name that is none, by the key whose values are names.
 _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "preset": find_preset,
     "profile": load_server,
@@ -45,9 +46,8 @@ _REQUIRE_NAMED: dict[str, Callable[[str], object]] = {
     "without": find_technique,
     **{key: registry.require for key, registry in REGISTRIES.items()},
 }
-"""What raises ``ServetwinError`` for a name that is none, by the key whose values are names."""
+# The value of a toggle that names no technique.
 _NONE = "none"
-"""The value of a toggle that names no technique."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from servetwin.app.scenario.options.deployment import Deployment
     from servetwin.app.scenario.options.policy import PolicyOptions
 
+# How late a sleep may end, in seconds: the last part of a wait is spent without sleeping.
 SPIN_S = 0.0003
-"""How late a sleep may end, in seconds: the last part of a wait is spent without sleeping."""
+# The longest time between two steps that counts as work of the core, in seconds.
 MOST_HANDLING_S = 0.001
-"""The longest time between two steps that counts as work of the core, in seconds."""
+# The most lateness, in seconds, that the next steps make up for. Many short decodes would make up
+# for a stall, and a calibration would find them too short.
 MOST_MADE_UP_S = 0.01
-"""The most lateness, in seconds, that the next steps make up for. Many short decodes would make up
-for a stall, and a calibration would find them too short."""
+# How late a step may be, in seconds, before a warning: the machine stood still.
 MOST_LATE_S = 0.1
-"""How late a step may be, in seconds, before a warning: the machine stood still."""
 
 Clock = Callable[[], float]
 
@@ -182,8 +182,8 @@ class SimulatedCore(EngineCore):
         return events
 
 
+# Vocabulary of a model that is none of the engine's presets.
 VOCAB_SIZE = 32_000
-"""Vocabulary of a model that is none of the engine's presets."""
 
 
 @dataclass(frozen=True, slots=True)

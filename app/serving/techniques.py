@@ -74,12 +74,10 @@ class CannotRun(EngineError):
     """A technique that the bundled engine does not run."""
 
 
+# Return the engine with what the setup says in the fields of the translation.
+# It raises ``PolicyError`` with the reason, and what would be right, for a value that the engine
+# cannot honour.
 Translation = Callable[[EngineSetup, Setup], EngineSetup]
-"""Return the engine with what the setup says in the fields of the translation.
-
-It raises ``PolicyError`` with the reason, and what would be right, for a value that the engine
-cannot honour.
-"""
 
 
 def _policies(engine: EngineSetup, setup: Setup) -> EngineSetup:
@@ -182,6 +180,7 @@ def _kv_format(engine: EngineSetup, setup: Setup) -> EngineSetup:
     return replace(engine, computation=stored)
 
 
+# By field of ``Setup``, for all that lies below it.
 TRANSLATIONS: dict[str, Translation] = {
     "acceptance": _drafts,
     "deployment.drafting": _drafts,
@@ -199,11 +198,10 @@ TRANSLATIONS: dict[str, Translation] = {
     "deployment.kernels.attention_slowdown": _prediction_only,
     "deployment.model.name": _prediction_only,
 }
-"""By field of ``Setup``, for all that lies below it."""
 
 _CPU = Hardware.model_validate(shipped_json("app/serving/cpu.json"))
+# The format of the simulator that is as wide as a data type of torch.
 _FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "bf16"}
-"""The format of the simulator that is as wide as a data type of torch."""
 
 
 def plain_setup(engine: EngineSetup, hardware: Hardware = _CPU) -> Setup:
@@ -285,10 +283,10 @@ def _translation_of(field: str) -> Translation:
     raise PolicyError(f"it has nothing for {field}")
 
 
+# The engine that tells which techniques it runs.
 SMALL = EngineSetup(PRESETS["small"], PolicyConfig(), Computation())
-"""The engine that tells which techniques it runs."""
+# Of techniques that need some on the preset ``small``.
 _PARAMETERS: dict[str, str] = shipped_json("app/serving/examples.json")
-"""Of techniques that need some on the preset ``small``."""
 
 
 @cache

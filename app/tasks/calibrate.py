@@ -28,12 +28,12 @@ from servetwin.workloads.program.key_values import key_values, number_in, share_
 from servetwin.workloads.tables.mapping import parse_mapping
 from servetwin.workloads.trace import Trace
 
+# About as many as a fit to a recorded run takes at most.
 MOST_SIMULATIONS = 200
-"""About as many as a fit to a recorded run takes at most."""
 POINT = "--point"
 POINT_FORM = "ttft=SECONDS,tpot=SECONDS,users=N,prompt=TOKENS,output=TOKENS"
+# The share by which a fit may miss its point.
 FAR = 0.1
-"""The share by which a fit may miss its point."""
 _POINT_NAMES = ("ttft", "tpot", "users", "prompt", "output")
 
 

@@ -36,13 +36,13 @@ from servetwin.sim.records.run_claim import RunClaim
 from servetwin.workloads.errors import EndedEarly, LoadTestError
 from servetwin.workloads.trace import Trace
 
+# Simulated engines behind the interval of the predicted knee.
 REPLICATIONS = 10
-"""Simulated engines behind the interval of the predicted knee."""
+# Of one user: alone, requests take the same time again and again.
 SYNCHRONOUS_REQUESTS = 20
-"""Of one user: alone, requests take the same time again and again."""
 ARRIVALS = "poisson"
+# A generated load of fewer requests says little of the knee that is predicted for it.
 LEAST_PREDICTED = 2000
-"""A generated load of fewer requests says little of the knee that is predicted for it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,6 @@ from servetwin.app.scenario.scenarios import (
 )
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import in_brackets, origin_words, print_notes
-from servetwin.sim.experiments.fleet import least_replica_hours
 from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
 from servetwin.sim.experiments.predict import (
     Energy,
@@ -64,8 +63,8 @@ from servetwin.workloads.trace import Trace
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
 
+# The figures of an interval by metric.
 Intervals = dict[str, dict[str, float]]
-"""The figures of an interval by metric."""
 
 AUTO_REPLICATION_BUDGET_S = 5.0
 AUTO_REPLICATIONS = 10
@@ -179,6 +178,8 @@ class Replay:
             run.scenario = scenario_record(trace, scenario, self.servers().settings(), self.seed)
             run.meta, run.as_csv = machine_facts(), single.csv
             if fleet := run.extra.get("fleet"):
+                from servetwin.sim.experiments.fleet import least_replica_hours
+
                 fleet["least_replica_hours"] = least_replica_hours(trace, scenario)
                 device = dict([devices_of(scenario.profile)])
                 fleet["price_per_hour"] = Prices().over_listed().per_hour(device)

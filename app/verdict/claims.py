@@ -31,8 +31,8 @@ from servetwin.workloads.errors import LoadTestError
 THROUGHPUT = "output_throughput_tokens_per_s"
 JUDGED: Mapping[str, Any] = asset_table("verdicts.yaml")["judged"]
 METRICS = tuple(JUDGED["metrics"])
+# The relative errors that a prediction may have; metrics without a limit have no verdict.
 DEFAULT_LIMITS: Mapping[str, float] = JUDGED["limits"]
-"""The relative errors that a prediction may have; metrics without a limit have no verdict."""
 
 Outcome = Literal["holds", "refuted", "cannot tell"]
 SEVERITY: tuple[Outcome, ...] = ("holds", "cannot tell", "refuted")

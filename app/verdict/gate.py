@@ -30,18 +30,18 @@ from servetwin.workloads.errors import LoadTestError, require_name
 from servetwin.workloads.program.key_values import key_values, share_in
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
+# The share of the requests that finished: a server that refuses half of them is not faster.
 FINISHED = "finished"
-"""The share of the requests that finished: a server that refuses half of them is not faster."""
 
+# How much worse than its baseline a metric may be, as a share of the baseline.
 GATE_LIMITS: Mapping[str, float] = {**claims.DEFAULT_LIMITS, FINISHED: 0.01}
-"""How much worse than its baseline a metric may be, as a share of the baseline."""
 
 MORE_IS_BETTER = (claims.THROUGHPUT, FINISHED)
+# Metrics by their names on the command line: ``ttft`` for ``ttft_s.mean``, ``ttft.p90``.
 _SHORT: Mapping[str, str] = {
     name.replace(claims.THROUGHPUT, "throughput").replace("_s.", ".").removesuffix(".mean"): name
     for name in (*claims.METRICS, FINISHED)
 }
-"""Metrics by their names on the command line: ``ttft`` for ``ttft_s.mean``, ``ttft.p90``."""
 
 
 @dataclass(frozen=True, slots=True)

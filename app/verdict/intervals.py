@@ -27,15 +27,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+# Of an interval of the error: each end is passed with a chance of 5 %.
 CONFIDENCE = 0.90
-"""Of an interval of the error: each end is passed with a chance of 5 %."""
 
+# With fewer measured requests nothing can be said about the chance within a run.
 MIN_REQUESTS = 30
-"""With fewer measured requests nothing can be said about the chance within a run."""
 
 _RESAMPLES = 400
+# Degrees of freedom from which Student's distribution is the normal one.
 _MANY = 1e6
-"""Degrees of freedom from which Student's distribution is the normal one."""
 _THROUGHPUT = "output_throughput_tokens_per_s"
 
 Floats = npt.NDArray[np.float64]

@@ -18,11 +18,11 @@ from servetwin.sim.step_times.black_box_steps import ObservedRequest, read_inter
 from servetwin.sim.step_times.profile import StepTimeFit
 
 STEP_KINDS = ("decode", "prompt", "mixed")
+# Steps are compared in blocks of this length, longer than the machine keeps its speed.
 BLOCK_S = 3.0
-"""Steps are compared in blocks of this length, longer than the machine keeps its speed."""
+# The pace of a moment is that of the steps of a window: two tokens that a client reads at once
+# make one step too short and its neighbour too long.
 WINDOW_S = 1.0
-"""The pace of a moment is that of the steps of a window: two tokens that a client reads at once
-make one step too short and its neighbour too long."""
 
 
 def step_kind(shapes: Sequence[BatchShape]) -> str:

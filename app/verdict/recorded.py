@@ -20,8 +20,8 @@ from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
 
 MOST_REPLICATIONS, FEWEST_REPLICATIONS = 200, 20
+# Wall time for the replications behind the intervals, if at least the fewest fit.
 BUDGET_S = 4.0
-"""Wall time for the replications behind the intervals, if at least the fewest fit."""
 POINTS = ("mean", "p50", "p90", "p99")
 
 

@@ -13,8 +13,8 @@ from servetwin.sim.records.run import Run
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.trace import Trace
 
+# What the scenarios of two load tests must agree in, and where it stands there.
 _SETTINGS: dict[str, str] = asset_table("verdicts.yaml")["settings"]
-"""What the scenarios of two load tests must agree in, and where it stands there."""
 
 
 def require_same_settings(
@@ -53,8 +53,8 @@ def _differences(
             yield place.startswith("endpoint"), text
 
 
+# The column of runs in which requests wait for others, so that their arrivals are results.
 TASK = "task"
-"""The column of runs in which requests wait for others, so that their arrivals are results."""
 
 
 def _at(scenario: Mapping[str, Any], place: str) -> Any:

@@ -17,12 +17,12 @@ from servetwin.workloads.trace import Trace
 
 VERDICT = "verdict.json"
 ROUNDS = 3
+# Load tests at each load.
 TESTS = 5
-"""Load tests at each load."""
 STEP_LOG_UTILISATIONS = (0.7,)
 BLACK_BOX_UTILISATIONS = (0.5, 0.7)
+# The relative errors that a prediction from a black-box calibration may have.
 BLACK_BOX_LIMITS: Mapping[str, float] = JUDGED["black box"]
-"""The relative errors that a prediction from a black-box calibration may have."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,10 +39,10 @@ from servetwin.workloads.transform import at_rate, clip_context, limit
 
 _BURST = Trace(tuple(Request(f"pace-{number}", 0.0, 24, 24) for number in range(8)), "pace")
 _BURSTS = 3
+# The steps of the bursts, about, by whose beats the speed is known.
 _RECENT_STEPS = 60
-"""The steps of the bursts, about, by whose beats the speed is known."""
+# Requests of the trace that fill a server for a moment, where there is no beat.
 _AT_ONCE = 64
-"""Requests of the trace that fill a server for a moment, where there is no beat."""
 
 
 @dataclass(slots=True)

@@ -14,8 +14,8 @@ from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.metrics import mean_latencies
 from servetwin.sim.step_times.profile import Profile
 
+# Step times are scaled by this up and down to find the elasticity.
 _CHANGE = 1.02
-"""Step times are scaled by this up and down to find the elasticity."""
 
 
 @dataclass(frozen=True, slots=True)

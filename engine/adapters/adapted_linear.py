@@ -27,8 +27,8 @@ class AdapterRows:
     """Which rows of the running step have which adapter."""
 
     def __init__(self) -> None:
+        # Adapter and its rows; None: all of them.
         self.groups: list[tuple[str, Tensor | None]] = []
-        """Adapter and its rows; None: all of them."""
 
     def plan(self, adapters: Sequence[str | None], device: torch.device) -> None:
         """Group the rows of a step, each given by its adapter."""

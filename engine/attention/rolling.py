@@ -29,8 +29,8 @@ from servetwin.engine.models.device import to_device
 from servetwin.engine.models.rotary import rotate
 from servetwin.policies.batch import ScheduledSequence
 
+# Below this, the calls of a kernel cost more than the hidden keys that they leave out.
 LEAST_PART_ROWS = 64
-"""Below this, the calls of a kernel cost more than the hidden keys that they leave out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from servetwin.workloads.models.description import (
 from servetwin.workloads.models.keys import Keys, shortened
 
 CONFIG_FILE = "config.json"
+# ``engine`` of a family.
 Computed = Mapping[str, Any]
-"""``engine`` of a family."""
 
 
 def read_model_config(folder: Path) -> ModelConfig:

@@ -17,8 +17,8 @@ from servetwin.workloads.models.keys import Keys
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
+# The number formats of tensors that the engine reads, in the names of safetensors.
 DTYPE_BYTES = {"F32": 4, "BF16": 2, "F16": 2}
-"""The number formats of tensors that the engine reads, in the names of safetensors."""
 _LARGEST_HEADER = 100_000_000
 
 
@@ -99,8 +99,8 @@ def _tensors(path: Path, header: bytes, data_bytes: int) -> dict[str, StoredTens
     return tensors
 
 
+# Tensors of old files that are computed, and not learned.
 _HARMLESS = re.compile(r"(^|\.)(rotary_emb\.inv_freq|masked_bias|attn\.bias|attention\.bias)$")
-"""Tensors of old files that are computed, and not learned."""
 _NAMED_AT_MOST = 3
 
 

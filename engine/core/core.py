@@ -113,18 +113,18 @@ class EngineCore:
     timekeeper: Timekeeper | None = None
 
     def __post_init__(self) -> None:
+        # The beat and the lost time since the step before (s).
         self._since = Since()
-        """The beat and the lost time since the step before (s)."""
         self._states: dict[str, Any] = {}
         self._outputs: dict[str, _Output] = {}
+        # The ids at the scheduler of each live request.
         self._sequences: dict[str, list[str]] = {}
-        """The ids at the scheduler of each live request."""
         self._forks_samples = forks_samples(self.scheduler)
+        # Of blocks that new samples shared, before the next step.
         self._copies: BlockCopies = []
-        """Of blocks that new samples shared, before the next step."""
         self._idle = True
+        # The other fields of ``CoreStats``.
         self._totals = Counter[str]()
-        """The other fields of ``CoreStats``."""
         self._refused: list[Refused] = []
         block_tokens = self.scheduler.memory.block_tokens
         self._isolation = StepIsolation(self.executor, block_tokens, self.movers)

@@ -14,8 +14,8 @@ from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.text_stream import OutputText, TokenTexts
 from servetwin.engine.text.tokenizer import Tokenizer
 
+# How long the core may take over its last step.
 STOP_CORE_S = 10.0
-"""How long the core may take over its last step."""
 
 
 class CoreLink:
@@ -92,16 +92,16 @@ class CoreClient:
         self.tokenizer = tokenizer
         self.token_texts = TokenTexts(tokenizer)
         self.state: CoreState = "starting"
+        # What the core says about itself; of the last one while another starts.
         self.facts: Mapping[str, Any] = {}
-        """What the core says about itself; of the last one while another starts."""
         self.draining = False
         self.ready = asyncio.Event()
         self.died = asyncio.Event()
         self.why_died = ""
+        # How many the core has sent: it grows while the core answers pings.
         self.messages = 0
-        """How many the core has sent: it grows while the core answers pings."""
+        # Set while no request is unfinished.
         self.idle = asyncio.Event()
-        """Set while no request is unfinished."""
         self.idle.set()
         self._link: CoreLink | None = None
         self._requests: dict[str, CoreRequest] = {}
@@ -202,11 +202,11 @@ class CoreRequest:
         self, client: CoreClient, request_id: str, prompt_tokens: int, params: SamplingParams
     ) -> None:
         self.request_id = request_id
+        # Each sample; the first one counts the prompt.
         self.outputs = [
             CoreOutput(prompt_tokens if sample == 0 else 0, OutputText(client.tokenizer, params))
             for sample in range(params.n)
         ]
-        """Each sample; the first one counts the prompt."""
         self._client = client
 
     @property
@@ -234,8 +234,8 @@ class CoreOutput:
 
     def __init__(self, prompt_tokens: int, text: OutputText) -> None:
         self.timing = RequestTiming(prompt_tokens)
+        # Whether the core has ended it.
         self.over = False
-        """Whether the core has ended it."""
         self._text = text
         self._events: list[Event] = []
         self._arrived = asyncio.Event()

@@ -112,11 +112,9 @@ class CoreLoop:
             self._send(Update(events, stats))
 
 
+# Makes the core and the facts about it, inside the core's process; it must be picklable.
+# A core that is started again gets the clock of the first, so that its step log goes on.
 BuildCore = Callable[[CoreClock], tuple[EngineCore, dict[str, Any]]]
-"""Makes the core and the facts about it, inside the core's process; it must be picklable.
-
-A core that is started again gets the clock of the first, so that its step log goes on.
-"""
 
 
 def bundled(options: ServeOptions) -> BuildCore:
@@ -181,8 +179,8 @@ def run_core(connection: Connection, imports: str = "sys") -> None:
 
 # malloc.h of the GNU C library; https://man7.org/linux/man-pages/man3/mallopt.3.html
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+# Blocks below this size come from the heap; the most that the library allows.
 LARGEST_KEPT_BYTES = 32 << 20
-"""Blocks below this size come from the heap; the most that the library allows."""
 _NEVER_TRIM_BYTES = 1 << 30
 
 

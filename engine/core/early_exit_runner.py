@@ -28,8 +28,8 @@ from servetwin.engine.sampling.noise import row_bits, uniforms
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.workloads.errors import EngineError
 
+# Of random numbers that nothing else uses.
 _STREAM = 1 << 20
-"""Of random numbers that nothing else uses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from servetwin.engine.core.messages import CoreStats, TokenEvent
 from servetwin.workloads.program.package import shipped_json
 
+# By kind and name of ours: name, text and buckets of the metrics.
 _METRICS: dict[str, Any] = shipped_json("engine/core/metrics.json")
-"""By kind and name of ours: name, text and buckets of the metrics."""
 
 
 @dataclass(slots=True)

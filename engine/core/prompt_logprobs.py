@@ -10,8 +10,8 @@ from servetwin.engine.sampling.sampler import token_logprobs
 from servetwin.engine.sampling.token_state import NewToken, TokenState
 from servetwin.policies.sequence import Sequence
 
+# Rows whose logprobs are computed at a time: each is a copy of the vocabulary in memory.
 _ROWS = 128
-"""Rows whose logprobs are computed at a time: each is a copy of the vocabulary in memory."""
 
 
 def keep_prompt_logprobs(

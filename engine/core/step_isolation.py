@@ -40,8 +40,8 @@ _LOG = logging.getLogger(__name__)
 NO_ROOM = EngineError("memory ran out in its step, even for one row of it alone")
 
 
+# (block, the block that gets its keys and values).
 BlockCopies = list[tuple[int, int]]
-"""(block, the block that gets its keys and values)."""
 
 
 class ExecutorLost(Exception):
@@ -83,16 +83,16 @@ class StepIsolation:
         self._executor = executor
         self._block_tokens = block_tokens
         self._movers = movers
+        # Blocks of the running step that a failed sequence should have filled.
         self._unfilled: set[int] = set()
-        """Blocks of the running step that a failed sequence should have filled."""
+        # Whether one row of a prompt is a chunk in the running step.
         self._one_row_prefills = False
-        """Whether one row of a prompt is a chunk in the running step."""
+        # Those of the sequences of the running step.
         self._states: Mapping[str, Any] = {}
-        """Those of the sequences of the running step."""
+        # What has come of the running step so far.
         self._result = StepResult()
-        """What has come of the running step so far."""
+        # Failed sequences that left such blocks, until they have released them.
         self._failed: list[Sequence] = []
-        """Failed sequences that left such blocks, until they have released them."""
 
     def execute(self, batch: Batch, states: Mapping[str, Any]) -> StepResult:
         """Run a step. Raises ``ExecutorLost`` only."""

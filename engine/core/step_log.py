@@ -28,8 +28,8 @@ from servetwin.workloads.errors import EngineError
 _FLUSH_EVERY_S = 1.0
 _LONGEST_HEADER_BYTES = 1 << 20
 T = TypeVar("T")
+# Of a log, after its file and line number.
 Row = tuple[str, dict[str, Any]]
-"""Of a log, after its file and line number."""
 ARRIVAL_FIELDS = ("request_id", "arrival_s", "prompt_tokens", "max_tokens", "block_keys")
 
 

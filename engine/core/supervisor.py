@@ -9,8 +9,8 @@ from servetwin.engine.core.core_process import BuildCore, StartedCore
 from servetwin.workloads.errors import EngineError
 
 _CHECK_EVERY_S = 1.0
+# Within the limit, however short it is.
 _MIN_CHECKS = 5
-"""Within the limit, however short it is."""
 
 
 async def watch(client: CoreClient, step_limit_s: float) -> None:
@@ -32,10 +32,10 @@ async def watch(client: CoreClient, step_limit_s: float) -> None:
         client.set_stalled(why if silent_checks * interval_s >= step_limit_s else None)
 
 
+# Restarts longer ago than this count no more.
 RESTART_WINDOW_S = 300.0
-"""Restarts longer ago than this count no more."""
+# Before the first restart; doubled before each further one within the window.
 RESTART_PAUSE_S = 0.2
-"""Before the first restart; doubled before each further one within the window."""
 
 
 class Supervisor:

@@ -123,8 +123,8 @@ class _Drawing:
         self._chances: list[Tensor] = []
         self._stops = bool(drafts.least_confidence) or drafts.most_entropy is not None
         self._greedy = all_greedy(passes) and not self._stops
+        # Passes that are still drafted for.
         self.going_on = list(range(len(passes)))
-        """Passes that are still drafted for."""
 
     def draw(self, level: int, logits: Tensor) -> None:
         """Draw the tokens below each row of a level."""

@@ -89,8 +89,8 @@ def greedy_walk(tree: DraftTree, tokens: list[int], wanted: list[int]) -> int:
     return row
 
 
+# In the place of a token that was not drafted.
 NOTHING = -1
-"""In the place of a token that was not drafted."""
 
 
 @dataclass(frozen=True, slots=True)

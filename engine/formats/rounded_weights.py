@@ -84,8 +84,8 @@ class QuantisedProduct(ABC):
     """Which kernel multiplies."""
 
     def __init__(self, weight: Int8Weight | Int4Weight) -> None:
+        # Size of the rounded weights.
         self.bytes = weight.bytes
-        """Size of the rounded weights."""
 
     @abstractmethod
     def __call__(self, x: Tensor) -> Tensor:

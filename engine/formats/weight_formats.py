@@ -22,10 +22,10 @@ from servetwin.engine.native.quantised_linear import (
 )
 from servetwin.workloads.errors import EngineError, require_name
 
+# CUDA's int8 product takes more than 16 rows.
 _INT_MM_ROWS = 32
-"""CUDA's int8 product takes more than 16 rows."""
+# It takes sizes in multiples of this.
 _INT_MM_STEP = 8
-"""It takes sizes in multiples of this."""
 
 
 class RestoredProduct(QuantisedProduct):

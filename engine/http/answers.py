@@ -11,11 +11,11 @@ from servetwin.engine.core.messages import FinishReason, TokenEvent
 from servetwin.engine.sampling.token_state import TokenLogprobs
 from servetwin.engine.text.text_stream import TokenTexts
 
+# Stands for minus infinity, which JSON has not (as in vLLM).
 LOWEST = -9999.0
-"""Stands for minus infinity, which JSON has not (as in vLLM)."""
 
+# A token and its logprobs; None for the first token of a prompt, before which there is nothing.
 Token = tuple[int, TokenLogprobs | None]
-"""A token and its logprobs; None for the first token of a prompt, before which there is nothing."""
 DONE = "data: [DONE]\n\n"
 
 
@@ -62,10 +62,10 @@ class Answer:
         self._dialect = dialect
         self._texts = texts
         self._echo = echo
+        # Whether a stream has not shown the prompt yet.
         self._echo_left = echo is not None
-        """Whether a stream has not shown the prompt yet."""
+        # Length of the text whose logprobs have been sent.
         self._offset = 0
-        """Length of the text whose logprobs have been sent."""
         self._with_token_ids = token_ids
         self._head = {"id": request_id, "created": int(time.time()), "model": model}
         self._chunk_head = f"data: {_dumps({'object': dialect.chunk_object, **self._head})[:-1]},"

@@ -20,15 +20,15 @@ from servetwin.engine.http.protocol import (
     read_request,
 )
 
+# So that parsing gives way to the event loop and the core.
 _NICENESS = 5
-"""So that parsing gives way to the event loop and the core."""
+# Larger bodies are read in a thread where the tokenizer is slow.
 SMALL_BODY_BYTES = 4096
-"""Larger bodies are read in a thread where the tokenizer is slow."""
+# After so long the process is ended and the body refused.
 PARSE_LIMIT_S = 20.0
-"""After so long the process is ended and the body refused."""
 PARSERS = 2
+# Larger bodies leave one of the processes to the others.
 HUGE_BODY_BYTES = 1 << 20
-"""Larger bodies leave one of the processes to the others."""
 
 
 class BodyParser:

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.client_shares import LARGE_BODIES, Client
 
+# Larger bodies are parsed in another process, and only a limited number are held at a time.
 LARGE_BODY_BYTES = 64 << 10
-"""Larger bodies are parsed in another process, and only a limited number are held at a time."""
+# How long a body may take to arrive.
 RECEIVE_LIMIT_S = 60.0
-"""How long a body may take to arrive."""
 DISCARD_LIMIT_S = 10.0
+# How much of a body that is too large is read, so that its client comes to read the answer.
 DISCARD_LIMIT_BYTES = 64 << 20
-"""How much of a body that is too large is read, so that its client comes to read the answer."""
 
 
 class BodyReader:

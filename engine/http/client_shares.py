@@ -9,10 +9,10 @@ from starlette.datastructures import Address
 
 from servetwin.engine.http.api_errors import ApiError
 
+# Large bodies that are held at a time.
 LARGE_BODIES = 16
-"""Large bodies that are held at a time."""
+# Those of one client; more of them wait, unread.
 CLIENT_LARGE_BODIES = LARGE_BODIES // 2
-"""Those of one client; more of them wait, unread."""
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ class EngineServer:
 
     def __init__(self, options: ServeOptions) -> None:
         self.options = options
+        # Where it answers, once started.
         self.url = ""
-        """Where it answers, once started."""
 
     def __enter__(self) -> "EngineServer":
         self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")

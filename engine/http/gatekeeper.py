@@ -11,8 +11,8 @@ from servetwin.engine.http.api_errors import ApiError
 from servetwin.engine.http.http_settings import HttpSettings
 from servetwin.workloads.program.loopback import is_loopback
 
+# Content types that a page may send anywhere without asking first.
 _OF_FORMS = ("text/plain", "multipart/form-data")
-"""Content types that a page may send anywhere without asking first."""
 _PORT = re.compile(r":\d*$")
 
 

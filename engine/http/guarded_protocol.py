@@ -6,14 +6,14 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+# How long the headers of a request may take from their first byte on.
 HEADERS_LIMIT_S = 15.0
-"""How long the headers of a request may take from their first byte on."""
+# How long a new connection may stay without a byte.
 FIRST_REQUEST_LIMIT_S = 120.0
-"""How long a new connection may stay without a byte."""
+# How long a client may take to make room for the next part of its answer.
 READ_LIMIT_S = 60.0
-"""How long a client may take to make room for the next part of its answer."""
+# How long a client's machine may leave sent bytes, or probes, without an acknowledgement.
 VANISHED_LIMIT_S = 60
-"""How long a client's machine may leave sent bytes, or probes, without an acknowledgement."""
 _PROBE_EVERY_S = 15
 
 

@@ -31,12 +31,12 @@ from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
 
 COMPLETION_DEFAULT_MAX_TOKENS = 16
+# Prompts in one request.
 MAX_PROMPTS = 128
-"""Prompts in one request."""
+# Answers to one request.
 MAX_CHOICES = 1024
-"""Answers to one request."""
+# The most values of a body beside its prompts.
 OTHER_VALUES = 10_000
-"""The most values of a body beside its prompts."""
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 

@@ -10,11 +10,10 @@ from servetwin.engine.http.api_errors import wrong_field
 from servetwin.engine.sampling.sampling_params import SamplingParams, temperature_problem
 from servetwin.workloads.program.package import shipped_json
 
+# ``expected``: what is right, by field, where the validator's own words say less. ``neutral``: the
+# values of an unsupported field that change nothing; the first one is proposed. ``never``: fields
+# without such a value, but null.
 FIELDS: dict[str, Any] = shipped_json("engine/http/fields.json")
-"""``expected``: what is right, by field, where the validator's own words say less. ``neutral``: the
-values of an unsupported field that change nothing; the first one is proposed. ``never``: fields
-without such a value, but null.
-"""
 
 
 _UNSUPPORTED = "unsupported_parameter"
@@ -34,24 +33,24 @@ def check_supported(fields: Mapping[str, Any]) -> None:
 StopString = Annotated[str, Field(min_length=1)]
 TokenIds = Annotated[list[int], Field(fail_fast=True)]
 
+# Tokens in ``logit_bias``, ``allowed_token_ids`` or ``stop_token_ids``.
 MAX_BIASES = 1024
-"""Tokens in ``logit_bias``, ``allowed_token_ids`` or ``stop_token_ids``."""
 
+# Of a token id.
 MOST_DIGITS = 9
-"""Of a token id."""
 
+# Likeliest tokens that have logprobs (vLLM's default, OpenAI's limit for chats).
 MAX_LOGPROBS = 20
-"""Likeliest tokens that have logprobs (vLLM's default, OpenAI's limit for chats)."""
 
+# Answers to one prompt (OpenAI's limit).
 MAX_SAMPLES = 128
-"""Answers to one prompt (OpenAI's limit)."""
 
 
+# Fields that are parameters of the same name and value.
 _AS_GIVEN = (
     "min_tokens", "temperature", "seed", "ignore_eos", "top_p", "min_p", "presence_penalty",
     "frequency_penalty", "repetition_penalty", "n",
 )  # fmt: skip
-"""Fields that are parameters of the same name and value."""
 
 
 class JsonObject(BaseModel):

@@ -24,14 +24,14 @@ try:
 except ModuleNotFoundError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
+# How long ``/health`` says 503 after the core has died for good, before the server ends.
 DEATH_LINGER_S = 1.0
-"""How long ``/health`` says 503 after the core has died for good, before the server ends."""
+# How long complete answers may take to leave, at the end.
 CLOSE_CONNECTIONS_S = 5
-"""How long complete answers may take to leave, at the end."""
+# The same after a second signal.
 ABORT_CONNECTIONS_S = 1.0
-"""The same after a second signal."""
+# How long an idle connection stays open: longer than a load test's pauses.
 KEEP_ALIVE_S = 120
-"""How long an idle connection stays open: longer than a load test's pauses."""
 
 
 def serve_core(

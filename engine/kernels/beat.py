@@ -7,10 +7,10 @@ the thread and device of the steps, divides what the machine did out of theirs.
 
 import torch
 
+# A matrix of 16 MiB, larger than the caches of a core: a decode reads weights in this way.
 _ROWS, _COLUMNS = 4_096, 1_024
-"""A matrix of 16 MiB, larger than the caches of a core: a decode reads weights in this way."""
+# A product as that of a prompt: arithmetic on what the caches hold.
 _BATCH, _WIDTH = 48, 640
-"""A product as that of a prompt: arithmetic on what the caches hold."""
 
 
 class Beat:

@@ -8,11 +8,11 @@ from torch import Tensor
 from servetwin.engine.attention.table_attention import NO_WINDOW, BlockTables, StoredHeads
 from servetwin.engine.kernels.programs.decode import attend_share, merge_shares
 
+# Keys of one tile: what fits into the shared memory of a multiprocessor, several times over.
 _TILE_ELEMENTS = 64 * 128
-"""Keys of one tile: what fits into the shared memory of a multiprocessor, several times over."""
 _MOST_SHARES, _FEWEST_SHARES = 32, 4
+# How many programs fill a large card: four for each of its multiprocessors.
 _PROGRAMS = 4 * 132
-"""How many programs fill a large card: four for each of its multiprocessors."""
 
 
 def shares_for(programs: int) -> int:

@@ -25,10 +25,10 @@ from servetwin.engine.models.computation import Computation
 from servetwin.engine.models.device import to_device
 from servetwin.engine.models.model_config import ModelConfig
 
+# The logits of every row, from tensors alone.
 Compute = Callable[[DecodeRows], Tensor]
-"""The logits of every row, from tensors alone."""
+# Runs a captured graph; the tensor is the same in every call.
 Replay = Callable[[], Tensor]
-"""Runs a captured graph; the tensor is the same in every call."""
 _DOUBLED_UP_TO = 64
 
 

@@ -7,8 +7,8 @@ from servetwin.engine.formats.rounded_weights import Int4Weight, Int8Weight, Qua
 from servetwin.engine.kernels.decode_attention import power_of_two
 from servetwin.engine.kernels.programs.products import multiply_codes
 
+# Rows of a program; outputs, and inputs at a time.
 _MOST_ROWS, _TILE = 64, 64
-"""Rows of a program; outputs, and inputs at a time."""
 
 
 class TritonProduct(QuantisedProduct):

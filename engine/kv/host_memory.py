@@ -26,8 +26,8 @@ class PrefixTier:
         self._store = store
         self._moves = moves
         self._kept: dict[Part, list[Tensor]] = {}
+        # Blocks that were copied to the device so far.
         self.loaded_blocks = 0
-        """Blocks that were copied to the device so far."""
 
     def before(self, batch: Batch) -> dict[str, Exception]:
         """Copy what prompts of the batch find here; return the sequences whose blocks are lost."""

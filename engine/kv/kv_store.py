@@ -17,8 +17,8 @@ from servetwin.policies.protocols import KVLayout
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import EngineError
 
+# Layer to keys and values of one sequence, each [kv heads, 1, context, head dim].
 ReadContext = Callable[[int], tuple[Tensor, Tensor]]
-"""Layer to keys and values of one sequence, each [kv heads, 1, context, head dim]."""
 
 
 class KVStore:
@@ -44,8 +44,8 @@ class KVStore:
     ) -> None:
         shape = (config.stored_layers, kv_tokens + 1, config.kv_heads, config.key_dim)
         self._one_tensor = config.latent is not None
+        # Of the rows that are written and read.
         self.dtype = dtype
-        """Of the rows that are written and read."""
         token_bytes = config.kv_bytes_per_token(dtype.itemsize)
         require_room("KV tokens", kv_tokens, token_bytes, device)
         try:  # not filled: on the CPU a page becomes real when it is first written
@@ -53,10 +53,10 @@ class KVStore:
             self.values = self.keys if self._one_tensor else torch.empty_like(self.keys)
         except RuntimeError:
             raise no_room("KV tokens", kv_tokens, token_bytes, device) from None
+        # All that is stored, [layers, slots, ...] each.
         self.tensors: tuple[Tensor, ...] = (
             (self.keys,) if self._one_tensor else (self.keys, self.values)
         )
-        """All that is stored, [layers, slots, ...] each."""
         self._layers_per_store = config.kv_sharing
         self.layers = self._by_layer(self.keys, self.values)
         self.layout, self.block_tokens = layout, block_tokens

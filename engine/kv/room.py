@@ -6,8 +6,8 @@ import torch
 
 from servetwin.workloads.errors import EngineError
 
+# Limits of a container, in version 2 and 1 of control groups.
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-"""Limits of a container, in version 2 and 1 of control groups."""
 
 
 def room_bytes(device: torch.device) -> int | None:

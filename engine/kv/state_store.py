@@ -20,10 +20,9 @@ from servetwin.engine.models.model_config import ModelConfig
 from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.kv.block_tables import NOWHERE
 
+# Of some sequences: the rows that the convolution sees of those before, [sequences, kernel - 1,
+# width], and what heads keep, [sequences, heads, head dim, state dim] in float32.
 State = tuple[Tensor, Tensor]
-"""Of some sequences: the rows that the convolution sees of those before, [sequences, kernel - 1,
-width], and what heads keep, [sequences, heads, head dim, state dim] in float32.
-"""
 
 
 class StateRun(NamedTuple):

@@ -41,8 +41,8 @@ class Products:
     def __init__(self, computation: Computation) -> None:
         check_weight_format(computation.weight_format, computation.weight_group)
         self._computation = computation
+        # Of all products made so far, as they are kept: rounded weights with their scales.
         self.weight_bytes = 0
-        """Of all products made so far, as they are kept: rounded weights with their scales."""
 
     def __call__(self, name: str, weight: Tensor) -> LinearMap:
         """Return the product with ``weight`` in the format of the computation."""

@@ -31,8 +31,8 @@ class LatentConfig:
     norm_eps: float = 1e-6
 
 
+# Of a head: the order of its elements is listed.
 _MOST_WIDTH = 1 << 16
-"""Of a head: the order of its elements is listed."""
 Scoring = Literal["softmax", "sigmoid"]
 Activation = Literal["silu", "gelu_tanh", "gelu", "relu", "relu2"]
 
@@ -346,10 +346,9 @@ class ModelConfig:
 
 
 _ENTRIES = shipped_json("engine/models/presets.json")
+# By name. ``llama-0.6b`` has the shape of Qwen3-0.6B without its query and key norms, ``llama-1b``
+# that of Llama-3.2-1B, ``llama-8b`` that of Llama-3.1-8B.
 PRESETS = {entry["name"]: ModelConfig(**entry) for entry in _ENTRIES}
-"""By name. ``llama-0.6b`` has the shape of Qwen3-0.6B without its query and key norms, ``llama-1b``
-that of Llama-3.2-1B, ``llama-8b`` that of Llama-3.1-8B.
-"""
 
 DEFAULT_PRESET = "base"
 

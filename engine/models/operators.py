@@ -17,8 +17,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
 }
+# x sigmoid(1.702 x) is near gelu(x) (Hendrycks 2016, arXiv 1606.08415).
 _GATE_GAIN = 1.702
-"""x sigmoid(1.702 x) is near gelu(x) (Hendrycks 2016, arXiv 1606.08415)."""
 
 
 class Operators:

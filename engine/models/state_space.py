@@ -14,8 +14,8 @@ from servetwin.engine.models.linear import MakeLinear, biased
 from servetwin.engine.models.model_config import ModelConfig
 from servetwin.engine.models.weights import LayerWeights
 
+# Scores within a piece grow with its square, and further ones with the number of pieces.
 _PIECE_ROWS = 64
-"""Scores within a piece grow with its square, and further ones with the number of pieces."""
 
 
 class StateSpace:

@@ -22,8 +22,8 @@ FLAGS = (
     "-fno-math-errno", "-fno-trapping-math", "-fassociative-math", "-fno-signed-zeros",
 )  # fmt: skip
 WIDE_VECTORS, PARALLEL = "-mprefer-vector-width=512", "-fopenmp"
+# Flags that not every compiler knows; the first set that compiles is taken.
 CHOICES = ((WIDE_VECTORS, PARALLEL), (PARALLEL,), (WIDE_VECTORS,), ())
-"""Flags that not every compiler knows; the first set that compiles is taken."""
 
 
 def load_compiled(source: Path, defines: Mapping[str, int]) -> ctypes.CDLL | None:

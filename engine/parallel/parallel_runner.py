@@ -24,12 +24,12 @@ from servetwin.policies.batch import ScheduledSequence
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.program.child import Child, start_child
 
+# How long a rank may take to end.
 _END_S = 5.0
-"""How long a rank may take to end."""
 
 
+# Makes the runner of a ``rank`` in its process; it must be picklable.
 MakeRunner = Callable[..., Any]
-"""Makes the runner of a ``rank`` in its process; it must be picklable."""
 
 
 class Followers:

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from servetwin.engine.models.linear import LinearMap, MakeLinear
 
+# How long ranks wait for each other: at the start, and for a sum.
 MEETING_S = 120.0
-"""How long ranks wait for each other: at the start, and for a sum."""
 
 
 class TensorRank:

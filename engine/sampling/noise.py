@@ -18,8 +18,8 @@ from servetwin.engine.models.device import to_device
 from servetwin.engine.sampling.sampling_params import WORD
 from servetwin.workloads.generators.prompts import mixed
 
+# 2**64 divided by the golden ratio: multiples of it spread evenly.
 _GOLDEN = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio: multiples of it spread evenly."""
 
 
 def row_bits(seeds: Sequence[int], positions: Sequence[int], stream: int = 0) -> NDArray[np.uint64]:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from servetwin.workloads.errors import EngineError
 
+# End of sequence of the seeded presets, the first id after the 256 bytes.
 EOS_ID = 256
-"""End of sequence of the seeded presets, the first id after the 256 bytes."""
+# All bits of a seed.
 WORD = (1 << 64) - 1
-"""All bits of a seed."""
+# The lowest that is not 0: below, the division of logits says nothing that greedy does not.
 MIN_TEMPERATURE = 1e-5
-"""The lowest that is not 0: below, the division of logits says nothing that greedy does not."""
 
 
 def temperature_problem(temperature: float) -> str | None:

@@ -10,8 +10,8 @@ from servetwin.engine.text.tokenizer import Chat
 from servetwin.workloads.errors import EngineError
 from servetwin.workloads.models.keys import Keys
 
+# What the bytes of an unfinished character decode to.
 _HALF = "\ufffd"
-"""What the bytes of an unfinished character decode to."""
 _LONGEST_WINDOW, _KEPT = 24, 6
 
 
@@ -35,8 +35,8 @@ class SettledDecoder:
         self._skipped = skipped
         self._byte_ids = byte_ids
         self._window: list[int] = []
+        # How many characters of the window's text have been returned.
         self._shown = 0
-        """How many characters of the window's text have been returned."""
 
     def push(self, token_id: int) -> str:
         """Return the text that is certain with ``token_id``."""

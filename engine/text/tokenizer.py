@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+# One turn of a chat, as OpenAI words it: ``role``, ``content``, and what tools need.
 Message = Mapping[str, Any]
-"""One turn of a chat, as OpenAI words it: ``role``, ``content``, and what tools need."""
 
 
 class ChatError(ValueError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from servetwin.workloads.errors import LoadTestError, did_you_mean, os_errors
 from servetwin.workloads.program.key_values import key_values, number_in
 
+# Fields that the load test sets itself, and the option that decides them.
 _OWN = {
     "model": "--model",
     "stream": "--no-stream",
@@ -15,7 +16,6 @@ _OWN = {
     **dict.fromkeys(("max_tokens", "max_completion_tokens"), "--output-tokens"),
     **dict.fromkeys(("min_tokens", "ignore_eos"), "--no-force-length"),
 }
-"""Fields that the load test sets itself, and the option that decides them."""
 _LARGEST_BYTES = 1 << 20
 
 SAMPLING: Mapping[str, type] = {

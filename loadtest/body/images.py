@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from servetwin.workloads.errors import LoadTestError
 
+# Pixels of a side.
 LARGEST = 8192
-"""Pixels of a side."""
+# Images in a request.
 MOST = 64
-"""Images in a request."""
+# Pixels of the side of a square of one colour: such images are small, and none is like another.
 _SQUARE = 16
-"""Pixels of the side of a square of one colour: such images are small, and none is like another."""
 _FORM = "write WIDTHxHEIGHT[,COUNT], such as 512x512 or 512x512,2, or a URL"
 
 Message = Mapping[str, Any]

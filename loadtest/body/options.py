@@ -26,8 +26,8 @@ class BodyOptions:
     images: Images | None = None
 
 
+# A greedy stream of the one model.
 PLAIN = BodyOptions()
-"""A greedy stream of the one model."""
 
 
 def check_options(options: BodyOptions, api: Api, models: Sequence[str]) -> None:

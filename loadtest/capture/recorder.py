@@ -28,10 +28,10 @@ from servetwin.workloads.errors import LoadTestError, TraceError
 from servetwin.workloads.program.listening import listening_socket, url_of
 from servetwin.workloads.readers.native import SCHEMA
 
+# The ends of the paths that are recorded.
 PATHS = ("/chat/completions", "/completions")
-"""The ends of the paths that are recorded."""
+# Of all requests whose rows are not written yet; one that would hold more passes unrecorded.
 MOST_HELD_BYTES = 2**28
-"""Of all requests whose rows are not written yet; one that would hold more passes unrecorded."""
 _BACKLOG = 1024
 
 

@@ -17,8 +17,8 @@ SESSION = (
     "x-session-id", "session-id", "x-conversation-id", "x-correlation-id",
     "session_id", "conversation_id", "prompt_cache_key",
 )  # fmt: skip
+# Where clients name these: header fields and fields of the body.
 PARENT = ("x-parent-request-id", "x-parent-id", "parent_request_id", "parent_id", "parent_ids")
-"""Where clients name these: header fields and fields of the body."""
 _MOST_TOKENS = 2**31 - 1
 
 
@@ -33,8 +33,8 @@ class Rows:
         self._anonymiser = anonymiser
         self._began_ns = began_ns
         self._ended_ns: dict[str, int] = {}
+        # The id and the number of the last request of a session that has ended.
         self._turns: dict[str, tuple[str, int]] = {}
-        """The id and the number of the last request of a session that has ended."""
 
     def of(self, passing: Passing, stream: TokenStream, ended_ns: int) -> dict[str, Any]:
         """Return the fields of a row that have a value."""

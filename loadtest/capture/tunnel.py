@@ -18,8 +18,8 @@ from servetwin.loadtest.http.exchange import Exchange, Failure, failure_kind
 from servetwin.loadtest.http.http_parser import Field, ResponseParser
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 
+# Their answers have no body whatever the head says; what follows on the connection is not seen.
 _UNFIT = {b"HEAD", b"CONNECT"}
-"""Their answers have no body whatever the head says; what follows on the connection is not seen."""
 
 
 @dataclass(slots=True)

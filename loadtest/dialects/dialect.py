@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 from servetwin.loadtest.dialects.server_probe import ServerProbe
 from servetwin.workloads.program.package import shipped_json
 
+# The API that requests use: one of OpenAI's, or the server's own.
 Api = Literal["completions", "chat", "embeddings", "native"]
-"""The API that requests use: one of OpenAI's, or the server's own."""
 
 
 class PreparedRequest(NamedTuple):

@@ -97,8 +97,8 @@ def _cards(answer: httpx.Response) -> tuple[list[Mapping[str, Any]], str | None]
     return cards, None if cards else "no model is served there"
 
 
+# What to do by words of an error; the first that fits counts.
 _REASONS: dict[str, str] = shipped_json("loadtest/dialects/servers.json")["unreachable"]
-"""What to do by words of an error; the first that fits counts."""
 
 
 def _unreachable(call: str, error: httpx.HTTPError, timeout_s: float | None) -> Unreachable:

@@ -11,8 +11,8 @@ import httpx
 from servetwin.loadtest.http.http_parser import ResponseParser
 from servetwin.loadtest.http.recorded_reads import RecordedReads
 
+# Bytes in one answer above which a server counts as broken.
 BODY_LIMIT = 256 * 1024 * 1024
-"""Bytes in one answer above which a server counts as broken."""
 
 
 class StampedResponse(httpx.AsyncByteStream):

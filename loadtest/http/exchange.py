@@ -68,8 +68,8 @@ class Exchange:
         self.reads, self.headers, self.failure, self.status_code = RecordedReads(), None, None, None
 
 
+# Takes each piece of the answer and returns whether the client hangs up now.
 HangsUp = Callable[[bytes], bool]
-"""Takes each piece of the answer and returns whether the client hangs up now."""
 
 
 async def run_exchange(

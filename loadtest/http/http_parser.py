@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 import httptools
 
+# Bytes in a row without any of the body above which a server counts as broken.
 HEAD_LIMIT = 64 * 1024
-"""Bytes in a row without any of the body above which a server counts as broken."""
 
+# What careless servers send: folded headers, a length beside chunks, bare line feeds, spaces.
 _LENIENT = {
     "lenient_headers": True,
     "lenient_chunked_length": True,
     "lenient_optional_cr_before_lf": True,
     "lenient_spaces_after_chunk_size": True,
 }
-"""What careless servers send: folded headers, a length beside chunks, bare line feeds, spaces."""
 _SHOWN = 40
 
 Field = tuple[bytes, bytes]

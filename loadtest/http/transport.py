@@ -21,11 +21,11 @@ from servetwin.loadtest.http.connection import Connection, ConnectionPool, Stamp
 from servetwin.loadtest.options import LoadOptions
 from servetwin.workloads.errors import LoadTestError
 
+# Extension of a response: the ``StampedResponse`` behind it.
 ANSWER = "answer"
-"""Extension of a response: the ``StampedResponse`` behind it."""
 
+# Scheme, host, port.
 Origin = tuple[str, str, int]
-"""Scheme, host, port."""
 
 _PORTS = {"http": 80, "https": 443}
 
@@ -173,13 +173,12 @@ def _reason(error: OSError) -> str:
     return os.strerror(error.errno)
 
 
+# Shorter than the 5 s after which common servers close an idle connection, so as not to race.
 KEEPALIVE_S = 2.0
-"""Shorter than the 5 s after which common servers close an idle connection, so as not to race."""
 
 
+# Posts a body, with headers of this request alone, and returns once the head of the answer came.
 Post = Callable[[bytes, Mapping[str, str] | None], Awaitable[httpx.Response]]
-"""Posts a body, with headers of this request alone, and returns once the head of the answer came.
-"""
 
 
 def posts_to(url: str, client: httpx.AsyncClient, transport: StampingTransport | None) -> Post:

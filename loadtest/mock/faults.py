@@ -27,8 +27,8 @@ from servetwin.sim.catalogue.entry import Count, FrozenModel
 
 NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]
+# Every fault by its name on the command line.
 FAULTS: "dict[str, type[Fault]]" = {}
-"""Every fault by its name on the command line."""
 
 _PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 _HALF = b'data: {"id":"mock","choices":[{"index":0,"te'

@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
 
+# clean: complete; cut: the connection closes before the end; silent: nothing more ever comes.
 Ending = Literal["clean", "cut", "silent"]
-"""clean: complete; cut: the connection closes before the end; silent: nothing more ever comes."""
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _COMMENT = ": still here\n\n"

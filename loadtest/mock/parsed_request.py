@@ -6,13 +6,13 @@ from typing import Any, Literal
 
 from servetwin.loadtest.stream.whole_answer import json_object
 
+# The field of a body that has its prompt: of completions, of a chat, of an embedding.
 PromptField = Literal["prompt", "messages", "input"]
-"""The field of a body that has its prompt: of completions, of a chat, of an embedding."""
 
 _IMAGES = ("http://", "https://", "data:image/")
 
+# The default of OpenAI's completions, for a request without ``max_tokens``.
 DEFAULT_TOKENS = 16
-"""The default of OpenAI's completions, for a request without ``max_tokens``."""
 MOST_TOKENS = 1_000_000
 
 

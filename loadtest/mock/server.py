@@ -79,12 +79,12 @@ async def wait_until(due_ns: int, left: Future[Any]) -> bool:
 _KEEP_ALIVE_S = 3600
 _BACKLOG = 1024
 _STOP_S = 1.0
+# The paths of requests for text, and the field that has their prompt.
 _INPUTS: dict[str, PromptField] = {
     "/v1/completions": "prompt",
     "/v1/chat/completions": "messages",
     "/v1/embeddings": "input",
 }
-"""The paths of requests for text, and the field that has their prompt."""
 
 
 class StampingProtocol(HttpToolsProtocol):

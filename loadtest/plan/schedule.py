@@ -24,8 +24,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
 PEAK_WINDOW_S = 10.0
+# Tokens per second to one user; most servers stream fewer, and people read 10.
 USER_TOKENS_PER_S = 100.0
-"""Tokens per second to one user; most servers stream fewer, and people read 10."""
 
 
 class ClockZero(NamedTuple):
@@ -75,8 +75,8 @@ class Schedule:
         self.source = source
         self._body_of = body_of
         self.roots = [self.made(each) for each in sorted(source.roots, key=attrgetter("send_at_s"))]
+        # Whether there are always more followers.
         self.endless = not isinstance(source, TaskGraph)
-        """Whether there are always more followers."""
         self._end_s = inf if end_s is None else end_s
 
     @property

@@ -14,8 +14,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
+# Apart from the streams that the workload generators take from the same seed.
 _THINK_STREAM = 1
-"""Apart from the streams that the workload generators take from the same seed."""
 
 
 def with_users(

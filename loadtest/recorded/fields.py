@@ -7,10 +7,10 @@ from servetwin.workloads.fields import MAX_COUNT, stamp_ns
 from servetwin.workloads.rows import RowError
 from servetwin.workloads.tables import mapping
 
+# Seconds of each unit of time.
 UNITS_S = {**mapping.UNITS_S, "sec": 1.0, "seconds": 1.0}
-"""Seconds of each unit of time."""
+# Of any number: nanoseconds since 1970 until the year 2286.
 MOST = 1e19
-"""Of any number: nanoseconds since 1970 until the year 2286."""
 
 
 def within(record: Mapping[str, Any], path: str) -> Any:

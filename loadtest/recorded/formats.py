@@ -151,11 +151,11 @@ def _reason(error: Any) -> str:
     return str(kinds[0] if kinds else error)
 
 
+# In the order in which they are shown the first record of a file.
 FORMATS = {
     name: Format(**{**described, "rows": getattr(nested, described.get("rows", "Rows"))})
     for name, described in shipped_json("loadtest/recorded/formats.json").items()
 }
-"""In the order in which they are shown the first record of a file."""
 
 ENGINE_STAMPS: str = FORMATS["engine_stamps"].tool
 

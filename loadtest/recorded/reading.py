@@ -116,8 +116,8 @@ _KNOWN = (
     "JSON Lines give --map arrival_s=COLUMN,prompt_tokens=COLUMN,..."
 )
 
+# How much of a file says whether it is JSON, which is read as one text, or a table.
 _HEAD_CHARACTERS = 2**16
-"""How much of a file says whether it is JSON, which is read as one text, or a table."""
 
 
 def read_recording(path: Path, columns: Mapping[str, str] | None = None) -> Recording:

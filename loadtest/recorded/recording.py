@@ -11,8 +11,8 @@ from servetwin.workloads.block_ids import Ids
 from servetwin.workloads.readers.native import is_header
 from servetwin.workloads.rows import RowError
 
+# Why arrivals are missing, where nothing more is known.
 NO_ARRIVALS = "the file has none"
-"""Why arrivals are missing, where nothing more is known."""
 
 
 class Record(NamedTuple):

@@ -48,18 +48,18 @@ class _Quantity:
 _QUANTITIES = [
     (of.pop("metrics"), _Quantity(**of)) for of in shipped_json("loadtest/report/quantities.json")
 ]
+# The figure of a summary by metric.
 _FIGURES: Mapping[str, str] = {
     metric: name for metrics, _ in _QUANTITIES for metric, name in metrics.items()
 }
-"""The figure of a summary by metric."""
 _TIMES = ("ttft", "ttfo", "tpot", "itl", "e2e")
+# What a condition may be about; a time without a statistic is its mean.
 METRICS: Mapping[str, _Quantity] = {
     metric + statistic: quantity
     for metrics, quantity in _QUANTITIES
     for metric in metrics
     for statistic in (("", *_STATISTICS) if metric in _TIMES else ("",))
 }
-"""What a condition may be about; a time without a statistic is its mean."""
 NEEDS_SLO = ("slo_attainment", "goodput")
 
 
@@ -89,12 +89,12 @@ class Finding:
     """The figure and the limit, such as ``ttft_p99 312 ms (limit 500 ms)``."""
 
 
+# What fails a load test where no condition is about its failures.
 DEFAULT = FailCondition("failed>10%", "failed", 0.1)
-"""What fails a load test where no condition is about its failures."""
 
 
+# The share of the requests that must meet an SLO, unless another one is given.
 WANTED = 0.99
-"""The share of the requests that must meet an SLO, unless another one is given."""
 _POINT = re.compile(r"[_.]p(\d+)\s*(?==)")
 _OF_ALL = re.compile(r"\s*(failed|\w+[_.](mean|p\d+|max))\s*=")
 

@@ -26,11 +26,11 @@ from servetwin.workloads.rows import counted
 from servetwin.workloads.statistics.statistics import endless_hits
 from servetwin.workloads.trace import Trace
 
+# Share of the prompt tokens that may be cached for other reasons: a first token, a retry.
 TOLERANCE = 0.01
-"""Share of the prompt tokens that may be cached for other reasons: a first token, a retry."""
 
+# Characters of a real prompt that are compared at once.
 PIECE = 64
-"""Characters of a real prompt that are compared at once."""
 
 
 class CacheCounts(NamedTuple):
@@ -128,8 +128,8 @@ def _added_share(finished: pd.DataFrame, wanted: Mapping[str, Request]) -> float
 
 
 _TEXTS: dict[str, str] = shipped_json("loadtest/report/load_notes.json")
+# The kind of a failure, words in its first message, and what to try.
 _HINTS: list[dict[str, str]] = shipped_json("loadtest/report/hints.json")
-"""The kind of a failure, words in its first message, and what to try."""
 Lengths: TypeAlias = "Sequence[float] | pd.Series[Any]"
 CLOSED_LOOP = _TEXTS["closed loop"]
 PROMPT_TEXT = "the server does not know these token ids: try --prompt text"

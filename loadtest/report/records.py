@@ -13,20 +13,20 @@ from servetwin.sim.records.run import Run
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.rows import counted
 
+# The columns of the tables of a load test, and what is in them.
 MEANINGS: dict[str, dict[str, str]] = shipped_json("loadtest/report/columns.json")
-"""The columns of the tables of a load test, and what is in them."""
+# The columns of a load test beside ``REQUEST_COLUMNS``.
 EXTRA_MEANINGS = MEANINGS["requests"]
-"""The columns of a load test beside ``REQUEST_COLUMNS``."""
 EXTRA_COLUMNS = tuple(EXTRA_MEANINGS)
 
 SCHEDULE_LAG = "schedule lag p99"
+# A client later than this at p99, in its schedule or its event loop, limits the load.
 LATE_S = 0.020
-"""A client later than this at p99, in its schedule or its event loop, limits the load."""
 LATE_SHARE_OF_TTFT = 0.01
+# Every process on a busy machine wakes this late; a smaller delay of the loop is no limit.
 LATE_LEAST_S = 0.005
-"""Every process on a busy machine wakes this late; a smaller delay of the loop is no limit."""
+# A process that uses more CPU than this is late.
 FULL_CPU_SHARE = 0.9
-"""A process that uses more CPU than this is late."""
 
 
 def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:

@@ -16,17 +16,17 @@ from servetwin.loadtest.stream.doubts import Stall, drop_doubted_usage, is_buffe
 from servetwin.loadtest.stream.stream_reader import TokenStream, read_stream
 
 Row = dict[str, Any]
+# The row of a request that has ended, and its failure.
 MadeRow = tuple[Row, Failure | None]
-"""The row of a request that has ended, and its failure."""
 
 _ID_LENGTH = 200
+# What no client sees of a server.
 UNSEEN: Row = {"preemptions": 0, "queue_s": np.nan, "replica": 0}
-"""What no client sees of a server."""
+# The fields of a row that a ``TokenStream`` has by the same names.
 _OF_A_STREAM = (
     "output_tokens", "cached_tokens", "first_chunk_tokens", "first_chunk_told", "tokens_from",
     "cached_reported", "reasoning_tokens",
 )  # fmt: skip
-"""The fields of a row that a ``TokenStream`` has by the same names."""
 
 
 @dataclass(slots=True, kw_only=True)

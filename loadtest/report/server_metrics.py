@@ -31,17 +31,17 @@ from servetwin.workloads.program.package import shipped_json
 
 FILE_NAME = "server_metrics.parquet"
 SERVER_MEANINGS = MEANINGS["server_metrics"]
+# The columns of ``server_metrics.parquet``, one row per reading.
 COLUMNS = tuple(SERVER_MEANINGS)
-"""The columns of ``server_metrics.parquet``, one row per reading."""
 _NAMES: dict[str, dict[str, list[str]]] = shipped_json("loadtest/report/server_metrics.json")
+# The names of each gauge by server, the preferred first; ``kv_usage`` is a share of 1, and
+# ``preemptions`` counts, though SGLang calls it a gauge.
 GAUGES = _NAMES["gauges"]
-"""The names of each gauge by server, the preferred first; ``kv_usage`` is a share of 1, and
-``preemptions`` counts, though SGLang calls it a gauge."""
+# The counters of the server's prefix cache, in prompt tokens.
 COUNTERS = _NAMES["counters"]
-"""The counters of the server's prefix cache, in prompt tokens."""
 _KNOWN = tuple(name.encode() for names in (*GAUGES.values(), *COUNTERS.values()) for name in names)
+# When an answer came, and its known lines.
 _Scrape = tuple[int, bytes]
-"""When an answer came, and its known lines."""
 _ANSWER_S = 2.0
 _STOP_S = 1.0
 
@@ -64,10 +64,10 @@ class ServerWatch:
         self._last: _Scrape | None = None
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._scrape_until_stopped, daemon=True)
+        # Why there are no gauges, or None.
         self.reason: str | None = None
-        """Why there are no gauges, or None."""
+        # Why there are none of GPUs.
         self.gpus_reason = "no known gauge there"
-        """Why there are none of GPUs."""
 
     def __enter__(self) -> Self:
         if find_spec("prometheus_client") is None:

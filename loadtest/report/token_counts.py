@@ -15,15 +15,15 @@ from servetwin.workloads.trace import Trace
 
 _FILE: dict[str, dict[str, str]] = shipped_json("loadtest/report/token_doubts.json")
 _TEXTS = _FILE["texts"]
+# Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
+# too, and the others are tokens that decode to no text.
 SEVERAL = 1.5
-"""Tokens per chunk from which on most chunks hold several. With fewer, most hold one, the first
-too, and the others are tokens that decode to no text."""
+# What is wrong with a count of output tokens, by the doubt.
 OUTPUT_DOUBTS = _FILE["counts"]
-"""What is wrong with a count of output tokens, by the doubt."""
+# Of the answers that are long enough to tell; fewer may have come while the client was busy.
 BUFFERED_SHARE = 0.05
-"""Of the answers that are long enough to tell; fewer may have come while the client was busy."""
+# A first event without text is early when text comes later by more than this share of TTFT.
 EARLY_SHARE = 0.05
-"""A first event without text is early when text comes later by more than this share of TTFT."""
 
 
 def token_count_warnings(requests: pd.DataFrame, forced: bool = False) -> list[str]:

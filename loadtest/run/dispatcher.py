@@ -12,17 +12,17 @@ from servetwin.loadtest.report.rows import Sending
 from servetwin.loadtest.stream.token_events import TokenStream
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
+# Sends a request and records its answer.
 SendRequest = Callable[[Sending], Awaitable[None]]
-"""Sends a request and records its answer."""
+# Reads the tokens of an answer that has ended.
 JudgeAnswer = Callable[[Exchange], TokenStream]
-"""Reads the tokens of an answer that has ended."""
 
 
+# The resolution of timers. Requests due within it of the one before leave together after it: the
+# event loop would turn without a pause until each is due, and leave no CPU to a server beside it.
 TICK_NS = 1_000_000
-"""The resolution of timers. Requests due within it of the one before leave together after it: the
-event loop would turn without a pause until each is due, and leave no CPU to a server beside it."""
+# After a refused connection followers wait so long: a server that is gone is not flooded.
 RECONNECT_S = 0.1
-"""After a refused connection followers wait so long: a server that is gone is not flooded."""
 
 
 class Dispatcher:
@@ -60,8 +60,8 @@ class Dispatcher:
         self.sent = 0
         self.ended = 0
         self.failed = 0
+        # Followers that came due after the duration; they are in no record.
         self.too_late = 0
-        """Followers that came due after the duration; they are in no record."""
         self.stopped: str | None = None
         self.interrupted = False
 

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+# A shorter delay of the loop explains no buffered answer (``loadtest.stream.doubts``).
 STALL_S = 0.010
-"""A shorter delay of the loop explains no buffered answer (``loadtest.stream.doubts``)."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

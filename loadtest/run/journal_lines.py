@@ -14,8 +14,8 @@ from servetwin.loadtest.report.rows import Row, Sending, made_row, shown_message
 from servetwin.loadtest.stream.doubts import Stall
 from servetwin.loadtest.stream.stream_reader import TokenStream
 
+# Return an object as one line of JSON, without its end.
 encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=str).encode
-"""Return an object as one line of JSON, without its end."""
 
 
 class JournalLines:

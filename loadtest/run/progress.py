@@ -54,8 +54,8 @@ class Progress:
     journal: bytes = b""
 
 
+# What a load test calls with its progress.
 OnProgress = Callable[[Progress], None]
-"""What a load test calls with its progress."""
 
 
 @contextmanager

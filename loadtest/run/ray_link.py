@@ -18,8 +18,8 @@ from servetwin.sim.experiments.ray_cluster import ray_cluster
 from servetwin.workloads.errors import LoadTestError
 from servetwin.workloads.program.loopback import is_loopback
 
+# The longest wait for an actor: Ray itself waits for a free place without end.
 START_S = 60.0
-"""The longest wait for an actor: Ray itself waits for a free place without end."""
 T = TypeVar("T")
 
 

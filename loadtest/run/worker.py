@@ -25,8 +25,8 @@ from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.trace import Trace
 
 READY = "ready"
+# Before each message, the number of its bytes.
 LENGTH = struct.Struct("!Q")
-"""Before each message, the number of its bytes."""
 
 
 class WorkerJob(NamedTuple):

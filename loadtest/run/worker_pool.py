@@ -34,8 +34,8 @@ from servetwin.workloads.trace import Trace
 
 WorkerLink = ProcessLink | RayLink
 
+# Above this rate one process gets late on common machines, without uvloop first.
 TOKENS_PER_S_A_PROCESS = 10_000
-"""Above this rate one process gets late on common machines, without uvloop first."""
 
 
 def processes_for(trace: Trace, options: LoadOptions) -> int:

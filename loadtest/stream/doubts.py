@@ -76,15 +76,15 @@ def _drop(stream: TokenStream, name: str) -> None:
 
 
 LEAST_TOKENS = 16
+# No server makes 20,000 tokens a second for one request; the fastest make some thousands.
 FASTEST_TOKEN_S = 50e-6
-"""No server makes 20,000 tokens a second for one request; the fastest make some thousands."""
+# An answer of a really fast server is whole by then.
 LEAST_WAIT_S = 0.020
-"""An answer of a really fast server is whole by then."""
+# Tokens of a fast server come this far apart: so many fit into a stall of the client.
 STALLED_TOKEN_S = 1e-3
-"""Tokens of a fast server come this far apart: so many fit into a stall of the client."""
 
+# When the client's event loop stood still: begin and end on ``time.perf_counter_ns``.
 Stall = tuple[int, int]
-"""When the client's event loop stood still: begin and end on ``time.perf_counter_ns``."""
 
 
 def is_buffered(

@@ -7,12 +7,12 @@ data is kept, and whether its name is ``error``.
 import re
 from collections.abc import Iterator
 
+# The offset of its end in the bytes fed last, and its payload.
 FramedEvent = tuple[int, bytes]
-"""The offset of its end in the bytes fed last, and its payload."""
 
 _BOM = b"\xef\xbb\xbf"
+# A body with so much white space before anything else is one of server-sent events.
 _START_BYTES = 4096
-"""A body with so much white space before anything else is one of server-sent events."""
 _LONE_RETURN = re.compile(rb"\r[^\n]")
 
 
@@ -89,11 +89,9 @@ class ServerSentEvents:
         return whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
+# Takes a body in pieces and yields its events; an event without a payload is skipped.
+# Exhaust what ``feed`` yields before the next call.
 Framing = JsonLines | ServerSentEvents
-"""Takes a body in pieces and yields its events; an event without a payload is skipped.
-
-Exhaust what ``feed`` yields before the next call.
-"""
 
 
 def without_mark(start: bytes) -> bytes:

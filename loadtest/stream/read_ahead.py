@@ -16,17 +16,17 @@ from servetwin.loadtest.stream.whole_answer import WholeAnswerReader
 
 AnswerReader = StreamReader | WholeAnswerReader
 
+# The longest time that reading holds the event loop; a stamp may be as late.
 SLICE_S = 0.0002
-"""The longest time that reading holds the event loop; a stamp may be as late."""
+# Pieces read between two looks at the clock; of an answer under way never fewer.
 PIECES = 16
-"""Pieces read between two looks at the clock; of an answer under way never fewer."""
+# Between two rounds over all unread answers.
 PAUSE_S = 0.05
-"""Between two rounds over all unread answers."""
+# A loop that takes longer for a turn is busy, and the round pauses for ``BUSY_PAUSE_S``.
 BUSY_S = 0.001
-"""A loop that takes longer for a turn is busy, and the round pauses for ``BUSY_PAUSE_S``."""
 BUSY_PAUSE_S = 0.002
+# Answers kept for ``fresh``, which may never be called.
 _MOST_FRESH = 10_000
-"""Answers kept for ``fresh``, which may never be called."""
 
 
 OnEnd = Callable[[Exchange, TokenStream], None]

@@ -24,11 +24,11 @@ from servetwin.loadtest.stream.token_events import SHOWN, TokenStream, settle, t
 
 __all__ = ["StreamReader", "TokenStream", "read_stream"]
 
+# Kept of a body; the failure of one without tokens shows the beginning.
 _START_BYTES = 400
-"""Kept of a body; the failure of one without tokens shows the beginning."""
 _MANY = 1000
+# Decoded at once, since a few compressed bytes may be many.
 _DECODED_BYTES = 4096
-"""Decoded at once, since a few compressed bytes may be many."""
 
 
 def read_stream(exchange: Exchange) -> TokenStream:

@@ -39,13 +39,13 @@ from servetwin.loadtest.redaction import hide_secrets, redact
 from servetwin.loadtest.stream.event_framing import ErrorData
 
 _NEEDS_ESCAPE = re.compile(rb'["\\\x00-\x1f]')
+# Characters of an unreadable event that its failure shows.
 SHOWN = 80
-"""Characters of an unreadable event that its failure shows."""
 _TEXTS = ("content", "refusal", "reasoning", "reasoning_content")
 
 
+# An event that is not among the tokens: its place among them, and its stamp.
 PlacedEvent = tuple[int, int]
-"""An event that is not among the tokens: its place among them, and its stamp."""
 
 
 class EventPattern(NamedTuple):

@@ -20,11 +20,11 @@ import pandas as pd
 from servetwin.sim.records.metrics import SLO, Floats, margins, measured
 from servetwin.workloads.request import CANCELLED_BY_TEST
 
+# Of the interval of one level: each end is passed with a chance of 2.5 %.
 CONFIDENCE = 0.95
-"""Of the interval of one level: each end is passed with a chance of 2.5 %."""
 BATCHES = 20
+# With fewer requests in a batch there are fewer batches.
 LEAST_BATCH = 5
-"""With fewer requests in a batch there are fewer batches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,12 +111,12 @@ def _by_rate(levels: Sequence[RatedLevel]) -> list[RatedLevel]:
     return sorted(levels, key=lambda level: level.rate_per_s)
 
 
+# The first rate, as a share of the saturation rate.
 FIRST_SHARE = 0.5
-"""The first rate, as a share of the saturation rate."""
+# From rate to rate of a climb.
 GROWTH = 3.0
-"""From rate to rate of a climb."""
+# Precision of the ends of the interval, as a multiple of that of the knee.
 END_WIDTHS = 2.5
-"""Precision of the ends of the interval, as a multiple of that of the knee."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,13 @@ from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import SLO
 from servetwin.workloads.errors import EndedEarly, LoadTestError
 
+# How often a level is sent until its client keeps up.
 MOST_ATTEMPTS = 5
-"""How often a level is sent until its client keeps up."""
 INTERRUPTED = "interrupted"
 
+# Sends the load of a plan, in its nth attempt, and returns what was measured, by these limits.
+# Raises ``EndedEarly`` where the load test was interrupted, or stopped since its server is gone.
 Measure = Callable[[LevelPlan, int, SLO | None], Level]
-"""Sends the load of a plan, in its nth attempt, and returns what was measured, by these limits.
-
-Raises ``EndedEarly`` where the load test was interrupted, or stopped since its server is gone.
-"""
 
 
 _EXAMPLE = "write for example 24 (load tests), 900s or 15min"

@@ -19,20 +19,20 @@ from servetwin.workloads.files import mapping_in
 
 SweepOf = Literal["rates", "users", "slo"]
 
+# Limits of the p99 as multiples of that of requests alone, where a search has no SLO: slowdowns
+# that Splitwise allows (Patel et al., "Efficient generative LLM inference using phase splitting",
+# 2024).
 TIMES_ALONE = {"ttft_s": 6.0, "tpot_s": 5.0, "e2e_s": 5.0}
-"""Limits of the p99 as multiples of that of requests alone, where a search has no SLO: slowdowns
-that Splitwise allows (Patel et al., "Efficient generative LLM inference using phase splitting",
-2024)."""
+# One user, then all requests at once: the levels that come first.
 ENDS = 2
-"""One user, then all requests at once: the levels that come first."""
+# Of a climb: requests of one user, and the fewest of a level.
 CLIMB_ALONE, CLIMB_LEAST = 10, 20
-"""Of a climb: requests of one user, and the fewest of a level."""
 NARROW = "every bracket is narrow"
 MISSED_ALONE = "the SLO is missed by requests that come alone"
 ALL_LEVELS = "all levels are measured"
 NONE_FINISHED = "no request finished"
+# The file of a sweep, beside the run folders of its levels; it is whole after every level.
 SWEEP = "sweep.json"
-"""The file of a sweep, beside the run folders of its levels; it is whole after every level."""
 
 
 @dataclass(frozen=True, slots=True)

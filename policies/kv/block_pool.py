@@ -22,19 +22,19 @@ class BlockPool:
         self.block_tokens = config.block_tokens
         self.total_blocks = config.kv_tokens // config.block_tokens
         self.capacity_tokens = self.total_blocks * self.block_tokens
+        # Blocks that a sequence takes for each ``block_tokens`` new positions, at most.
         self.growing_groups = 1
-        """Blocks that a sequence takes for each ``block_tokens`` new positions, at most."""
+        # Whether decodes give blocks back while they go on.
         self.gives_back = False
-        """Whether decodes give blocks back while they go on."""
+        # Whether prompts for different adapters share nothing (vLLM).
         self.apart_by_adapter = config.adapter_slots > 0
-        """Whether prompts for different adapters share nothing (vLLM)."""
         self._free = self.total_blocks
         self._watermark = config.watermark_of(self.total_blocks)
         self._watermark_alone = self._watermark if config.watermark_alone else 0
+        # Whether each decode must find a free block, even if it needs none.
         self._spare_block = config.decode_needs_free_block
-        """Whether each decode must find a free block, even if it needs none."""
+        # Whether a part of a prompt may be decoded, and so even an answer of one token decodes.
         self._shortens_prompts = config.recompute == "computed"
-        """Whether a part of a prompt may be decoded, and so even an answer of one token decodes."""
         self._untouched = 0  # blocks from here on were never handed out
         self._returned: list[int] = []
 

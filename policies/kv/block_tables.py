@@ -2,8 +2,8 @@
 
 from servetwin.policies.kv.kv_groups import KVGroup
 
+# Stands in a table where a group keeps nothing.
 NOWHERE = -1
-"""Stands in a table where a group keeps nothing."""
 
 
 class BlockTables:

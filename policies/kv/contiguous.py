@@ -24,8 +24,8 @@ class BuddyAllocator:
     """
 
     def __init__(self, capacity: int) -> None:
+        # The longest region that can ever be had.
         self.largest = 1 << (capacity.bit_length() - 1)
-        """The longest region that can ever be had."""
         self.free_slots = capacity
         self._free: dict[int, set[int]] = {}  # starts by size
         self._heaps: dict[int, list[int]] = {}  # the same, lowest first, stale entries included

@@ -20,11 +20,11 @@ from servetwin.policies.protocols import KVUsage
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
+# Blocks that a group takes for a new one of the sequence at most, where it is not one.
 _GROWTH = {"fixed": 0, "state": 2}
-"""Blocks that a group takes for a new one of the sequence at most, where it is not one."""
 _ADMISSION = attrgetter("admission_number")
+# Schedulers that give a prompt its room by chunks where they are told to.
 _CHUNKED = ("continuous", "chunked", "prefill-first")
-"""Schedulers that give a prompt its room by chunks where they are told to."""
 _SHOWN = ("full", "window", "chunk", "kept")
 
 
@@ -43,22 +43,22 @@ class GroupedKV(BlockPool):
         self.growing_groups = sum([_GROWTH.get(group.kind, 1) for group in self._groups])
         kinds = [group.kind for group in self._groups]
         self.gives_back = not {"window", "chunk", "state"}.isdisjoint(kinds)
+        # The group whose table an executor sees; -1: all keep states alone.
         self._shown = next((place for place, kind in enumerate(kinds) if kind in _SHOWN), -1)
-        """The group whose table an executor sees; -1: all keep states alone."""
         by_chunk = config.prompt_blocks == "chunk" and config.batching in _CHUNKED
         chunked = config.admission != "full" and (config.batching == "unified" or by_chunk)
         self._knows_all = by_chunk or not (config.draft_rows and chunked)
         self._lag = int(config.decide_ahead)
         self._most_rows = config.token_budget * (1 + self._lag) if chunked else 1 << 62
         self._cache = BlockCache(len(self._groups))
+        # The places of equal groups, full attention first.
         self._kinds: dict[KVGroup, list[int]] = {}
-        """The places of equal groups, full attention first."""
         by_kind = sorted(enumerate(self._groups), key=lambda item: item[1].kind != "full")
         for place, group in by_kind:
             self._kinds.setdefault(group, []).append(place)
         self._tables: dict[Sequence, BlockTables] = {}
+        # Holders of a block beside the first.
         self._others: dict[int, int] = {}
-        """Holders of a block beside the first."""
         self._found: tuple[Sequence, int] | None = None
 
     def cached_prefix(self, seq: Sequence) -> int:

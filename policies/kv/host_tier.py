@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeAlias
 
 from servetwin.policies.sequence import Sequence
 
+# (key, first block in the prompt) of the blocks that one key names.
 Part: TypeAlias = tuple[int, int]
-"""(key, first block in the prompt) of the blocks that one key names."""
 
 
 class KeptPart(NamedTuple):
@@ -33,8 +33,8 @@ class HostMoves:
 
     def __init__(self) -> None:
         self.computed: dict[Part, KeptPart] = {}
+        # First block and end, in the block table of each sequence that is loaded.
         self.loads: dict[Sequence, tuple[int, int]] = {}
-        """First block and end, in the block table of each sequence that is loaded."""
         self.dropped: dict[Part, None] = {}
         self.coming: dict[Part, KeptPart] = {}
 
@@ -67,10 +67,10 @@ class Tier:
         self.capacity_blocks = capacity_blocks
         self._block_tokens = block_tokens
         self.blocks = 0
+        # The blocks of each part.
         self.parts: dict[Part, int] = {}
-        """The blocks of each part."""
+        # Parts that were not computed when they came, by the sequence that computes them.
         self.coming: dict[Part, Sequence] = {}
-        """Parts that were not computed when they came, by the sequence that computes them."""
 
     def put(self, part: Part, size: int, writer: Sequence | None) -> None:
         """Hold a part, as the one used last; ``writer`` is still to compute it."""

@@ -29,19 +29,19 @@ class PagedKV(BlockPool):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__(config)
         self.shares_prefixes = config.prefix_cache
+        # Finds the blocks that sequences share; without a prefix cache, those of forks alone.
         self._index: PrefixIndex | None = None
-        """Finds the blocks that sequences share; without a prefix cache, those of forks alone."""
         if config.prefix_cache:
             from servetwin.policies.prefix.prefix_index import build_index
 
             self._index = build_index(config)
         self._keeps_answers = config.prefix_cache and config.prefix_index == "blocks"
+        # Whether others may find all that a sequence has computed, committed or not.
         self._knows_all = not config.draft_rows or config.admission == "full"
-        """Whether others may find all that a sequence has computed, committed or not."""
         self._host = _host_tier(config)
         self._filling: Sequence | None = None
+        # Whose leading tokens the index of all blocks is still to learn of, and how many.
         self._filled_tokens = 0
-        """Whose leading tokens the index of all blocks is still to learn of, and how many."""
 
     def cached_prefix(self, seq: Sequence) -> int:
         """Return the leading prompt tokens found here or in the host, in whole blocks."""

@@ -15,10 +15,10 @@ class BlockCache:
     """Knows the filled blocks of each group by name, and which of them are ``idle``."""
 
     def __init__(self, groups: int) -> None:
+        # The blocks that no sequence holds, the one that goes first in front.
         self.idle: OrderedDict[int, None] = OrderedDict()
-        """The blocks that no sequence holds, the one that goes first in front."""
+        # (group, name) of each block.
         self.names: dict[int, tuple[int, int]] = {}
-        """(group, name) of each block."""
         self._blocks: list[dict[int, list[int]]] = [{} for _ in range(groups)]
 
     def has(self, groups: list[int], name: int) -> bool:

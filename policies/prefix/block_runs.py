@@ -64,18 +64,18 @@ class BlockRuns:
         self.held_blocks = 0
         self._block_tokens = block_tokens
         self._rank = EvictionRank(eviction)
+        # Whether blocks of several keys are one run: released together, they go together.
         self._spans_keys = eviction == "lru"
-        """Whether blocks of several keys are one run: released together, they go together."""
+        # Runs by the key of their first block, in the order of places; the oldest copy first.
         self._runs: dict[int, list[BlockRun]] = {}
-        """Runs by the key of their first block, in the order of places; the oldest copy first."""
         self._first_keys = self._runs.keys()
+        # Runs by holder, in the order of places; what was cut off since is behind ``tail``.
         self._held: dict[Sequence, list[BlockRun]] = {}
-        """Runs by holder, in the order of places; what was cut off since is behind ``tail``."""
+        # Heap of (rank, -start, ticket, run), with stale entries.
         self._idle: list[tuple[tuple[float, int], int, int, BlockRun]] = []
-        """Heap of (rank, -start, ticket, run), with stale entries."""
         self._tickets = 0
+        # The sequence and the most blocks for which ``_path`` is known.
         self._matched: tuple[Sequence, int] | None = None
-        """The sequence and the most blocks for which ``_path`` is known."""
         self._path: list[tuple[BlockRun, int]] = []
 
     def find(self, seq: Sequence, limit: int) -> tuple[int, int]:

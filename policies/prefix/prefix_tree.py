@@ -15,8 +15,8 @@ from servetwin.policies.prefix.eviction import EvictionRank
 from servetwin.policies.prefix.prefix_run import PrefixRun
 from servetwin.policies.sequence import Sequence
 
+# A key with which a run begins, or a run that loses blocks.
 Cause = int | PrefixRun
-"""A key with which a run begins, or a run that loses blocks."""
 
 
 class PrefixWatch:
@@ -68,12 +68,12 @@ class PrefixTree:
         self.held_blocks = 0
         self._rank = EvictionRank(eviction)
         self._roots: dict[int, PrefixRun] = {}  # by blocks per key
+        # The last run that a sequence holds; its other ones are above it.
         self._tips: dict[Sequence, PrefixRun] = {}
-        """The last run that a sequence holds; its other ones are above it."""
         self._idle: list[tuple[tuple[float, int], PrefixRun]] = []  # heap, stale entries included
         self._idle_runs = 0
+        # The sequence and the most blocks for which ``_path`` is known.
         self._matched: tuple[Sequence, int] | None = None
-        """The sequence and the most blocks for which ``_path`` is known."""
         self._path: tuple[list[PrefixRun], int] = ([], 0)
         self._watch: PrefixWatch | None = None
 

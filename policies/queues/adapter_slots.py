@@ -25,8 +25,8 @@ class AdapterSlots(ArrivalOrder):
         super().__init__()
         self._slots, self._tokens = config.adapter_slots, config.adapter_tokens
         self._running = running
+        # The adapters in slots, the one asked for least recently first.
         self._resident: dict[str, None] = {}
-        """The adapters in slots, the one asked for least recently first."""
 
     def push(self, seq: Sequence) -> None:
         """Add a sequence: as the first after preemption (vLLM), else in order of arrival."""

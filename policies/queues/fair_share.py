@@ -7,8 +7,8 @@ from servetwin.policies.queues.arrival_order import ArrivalOrder
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
+# Service of a tenant per token (Sheng et al., Fairness in Serving LLMs, OSDI 2024, section 4).
 PROMPT_WEIGHT, OUTPUT_WEIGHT = 1, 2
-"""Service of a tenant per token (Sheng et al., Fairness in Serving LLMs, OSDI 2024, section 4)."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -26,13 +26,13 @@ class FairShare:
     def __init__(self) -> None:
         self.size = 0
         self._served: dict[str | None, float] = {}
+        # The sequences of each tenant that waits.
         self._queues: dict[str | None, ArrivalOrder] = {}
-        """The sequences of each tenant that waits."""
         self._heap: list[tuple[float, int, int, str | None]] = []
         self._newest: dict[str | None, int] = {}
         self._entries = 0
+        # The counter of the tenant whose sequence left the queue last.
         self._last = 0.0
-        """The counter of the tenant whose sequence left the queue last."""
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the waiting sequences, tenant by tenant."""

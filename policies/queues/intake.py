@@ -27,30 +27,30 @@ class Intake:
 
     def __init__(self, queue: WaitingQueue, memory: AdmittingMemory, config: PolicyConfig) -> None:
         self.queue = queue
+        # Sequences given up since the list was last emptied.
         self.dropped: list[tuple[Sequence, Refusal]] = []
-        """Sequences given up since the list was last emptied."""
+        # Whether the next in line may be another, or find room, after any step.
         self.is_restless = (
             not has_stable_head(queue)
             or config.admission == "peak"
             or getattr(memory, "gives_back", False)
         )
-        """Whether the next in line may be another, or find room, after any step."""
         self._memory = memory
         self._longest = config.max_model_len
         longest = Sequence("", 0.0, max(1, self._longest - 1), 2)  # which decodes
+        # Whether every length that the model allows fits the memory.
         self._holds_any = memory.refusal(longest) is None
-        """Whether every length that the model allows fits the memory."""
         self._queues_samples = config.queue_samples
         self._limit = config.queue_limit
+        # Whether sequences may be given up since too many wait.
         self.has_limit = self._limit is not None
-        """Whether sequences may be given up since too many wait."""
+        # Waiting sequences that have not run yet, the newest last; None without a limit.
         self._newcomers: dict[Sequence, None] | None = None if self._limit is None else {}
-        """Waiting sequences that have not run yet, the newest last; None without a limit."""
+        # Whether the limit may have changed which sequence is next.
         self._has_changed = False
-        """Whether the limit may have changed which sequence is next."""
         self._shed_ttft_s = config.shed_ttft_s
+        # Whether sequences may be given up since they waited too long.
         self.sheds = self._shed_ttft_s is not None
-        """Whether sequences may be given up since they waited too long."""
         self._arrivals = 0
         self._admissions = 0
 

@@ -26,10 +26,10 @@ class PrefixMatches:
         self._memory = memory
         self._tree = memory.prefix_tree() if type(memory) is PagedKV else None
         self._watch = None if self._tree is None else self._tree.watch()
+        # Matched blocks by compared sequence; 0 where all are asked for.
         self._blocks: dict[Sequence, int] = {}
-        """Matched blocks by compared sequence; 0 where all are asked for."""
+        # (- blocks, arrival number, sequence); entries that no longer hold included.
         self._heap: list[tuple[int, int, Sequence]] = []
-        """(- blocks, arrival number, sequence); entries that no longer hold included."""
 
     def enter(self, seq: Sequence) -> None:
         """Compare one more."""
@@ -71,8 +71,8 @@ class PrefixMatches:
         return -self._memory.cached_prefix(seq), seq.arrival_number
 
 
+# Waiting sequences that longest prefix first compares, as SGLang does; the rest is FCFS.
 SCANNED_HEADS = 128
-"""Waiting sequences that longest prefix first compares, as SGLang does; the rest is FCFS."""
 
 _arrival_number = attrgetter("arrival_number")
 

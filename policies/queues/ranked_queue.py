@@ -7,10 +7,10 @@ from typing import ClassVar
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
+# Entries that a heap may hold beyond twice the number of those that wait.
 UNUSED_SLACK = 64
-"""Entries that a heap may hold beyond twice the number of those that wait."""
+# (rank, arrival number, number of the entry, sequence).
 _Entry = tuple[float, int, int, Sequence]
-"""(rank, arrival number, number of the entry, sequence)."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -21,10 +21,10 @@ class RankedQueue:
 
     def __init__(self) -> None:
         self.size = 0
+        # The number of the entry of each waiting sequence.
         self._waiting: dict[Sequence, int] = {}
-        """The number of the entry of each waiting sequence."""
+        # Entries, those of discarded sequences too, though never as the first.
         self._heap: list[_Entry] = []
-        """Entries, those of discarded sequences too, though never as the first."""
         self._pushed = 0
 
     def __iter__(self) -> Iterator[Sequence]:

@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from servetwin.policies.routers.replica_loads import ReplicaLoads
 
+# ``ReplicaLoads.requests`` or ``ReplicaLoads.tokens``.
 ReadLoads = Callable[[float], Listed[int]]
-"""``ReplicaLoads.requests`` or ``ReplicaLoads.tokens``."""
 LoadArray: TypeAlias = npt.NDArray[np.int64]
+# When no report of loads is due.
 _BEFORE_ALL_S = float("-inf")
-"""When no report of loads is due."""
 
 
 class ReportedLoads:

@@ -24,9 +24,9 @@ class PrefixAffinity(RouterBase):
     def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
         super().__init__(loads, config, rng)
         self._least = LeastLoaded(loads, loads.requests)
+        # Replica by prefix id, the one used longest ago first; a prefix after its continuations,
+        # so that what is known of a prompt is always a prefix of it.
         self._seen: dict[int, int] = {}
-        """Replica by prefix id, the one used longest ago first; a prefix after its continuations,
-        so that what is known of a prompt is always a prefix of it."""
 
     def take_over(self, before: "PrefixAffinity", places: Listed[int]) -> None:
         """Remember what another did; ``places`` are the new ones, -1 of a replica that has gone."""

@@ -12,8 +12,8 @@ from servetwin.policies.registry import ROUTERS
 from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.request import Request
 
+# (time in seconds, place, requests, tokens).
 _Change = tuple[float, int, int, int]
-"""(time in seconds, place, requests, tokens)."""
 
 
 @mypyc_attr(native_class=False)

@@ -137,8 +137,8 @@ class SessionAffinity(RouterBase):
         return _jump(request.session_id or request.tenant or request.request_id, self._count)
 
 
+# The routers that look at nothing but the request and the order of arrival.
 BLIND_ROUTERS = (RoundRobin, RandomChoice, SessionAffinity)
-"""The routers that look at nothing but the request and the order of arrival."""
 
 
 def is_blind(router: Router) -> bool:

@@ -11,11 +11,9 @@ from servetwin.policies.protocols import AdmittingMemory, KVMemory
 if TYPE_CHECKING:
     from servetwin.policies.schedulers.room_rules import ChunkRoom
 
+# From a step, the rows that a prompt still needs, and those left of the budget: may it join?
+# ``budget_count: padded`` replaces ``whole`` alone.
 Joins: TypeAlias = Callable[[Batch, int, int], bool]
-"""From a step, the rows that a prompt still needs, and those left of the budget: may it join?
-
-``budget_count: padded`` replaces ``whole`` alone.
-"""
 
 
 def in_pieces(batch: Batch, rows: int, left: int) -> bool:

@@ -35,14 +35,14 @@ class DecidedAhead(UnifiedBatching):
         self.takes_in_turn = True
         self._ended: list[Sequence] = []
         self._arrived: list[Sequence] = []
+        # Of those that arrived, how many the next decision knows of.
         self._known = 0
-        """Of those that arrived, how many the next decision knows of."""
+        # Tells a memory that takes blocks back where the step under way begins a sequence.
         self._begin: Callable[[Sequence, int], object] = getattr(
             memory, "begin_step", lambda *_: None
         )
-        """Tells a memory that takes blocks back where the step under way begins a sequence."""
+        # Last steps of sequences outside the lockstep, as far as they decode.
         self._unknown: dict[Sequence, LastStep] = getattr(self.decodes, "unknown", {})
-        """Last steps of sequences outside the lockstep, as far as they decode."""
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return the next step, decided without what came since the one before began."""

@@ -21,11 +21,11 @@ from servetwin.workloads.native_class import mypyc_attr
 
 _LOG = logging.getLogger(__name__)
 FIRST_AUDITS = 8
+# The first stretches are run step by step, then one in so many.
 AUDIT_INTERVAL = 64
-"""The first stretches are run step by step, then one in so many."""
 
+# Sequences of a step, each once, and how many of its next positions each computes.
 Plan = list[tuple[Sequence, int]]
-"""Sequences of a step, each once, and how many of its next positions each computes."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -50,11 +50,11 @@ class FastForward(ContinuousBatching):
         self._chunks = memory if isinstance(memory, ChunkMemory) else None
         self._block = memory.block_tokens
         self._asks_always = not self.repeats
+        # Whether the step is the next token of every decode, and nothing else.
         self._is_steady = False
-        """Whether the step is the next token of every decode, and nothing else."""
         self._stretches = 0
+        # How many of the next steps ought to be like the last one.
         self._audited_steps = 0
-        """How many of the next steps ought to be like the last one."""
 
     def plan(self, now_s: float) -> Plan:
         """Return what the next step computes; it may admit and evict.

@@ -12,8 +12,8 @@ from servetwin.policies.sequence import Sequence
 if TYPE_CHECKING:
     from servetwin.policies.kv.swap import Swap
 
+# From prompts in progress and decodes, not both empty: the sequence to preempt.
 Victim: TypeAlias = Callable[[list[Sequence], Reversible[Sequence]], Sequence]
-"""From prompts in progress and decodes, not both empty: the sequence to preempt."""
 
 
 def newest(prompts: list[Sequence], decodes: Reversible[Sequence]) -> Sequence:

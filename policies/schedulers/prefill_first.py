@@ -20,8 +20,8 @@ class PrefillFirst(ContinuousBatching):
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config)
         self.chunks = None  # A prompt that ran out of blocks would stop what frees them.
+        # Steps of decodes since prompts ran.
         self.decoded = 0
-        """Steps of decodes since prompts ran."""
 
     def schedule(self, now_s: float) -> Batch | None:
         """Return prompts if there are any to run, else the decodes."""

@@ -11,8 +11,8 @@ from servetwin.policies.lockstep import Lockstep
 from servetwin.policies.protocols import AdmittingMemory, ChunkMemory, KVMemory
 from servetwin.policies.sequence import Sequence
 
+# What ``admission.Room`` consists of.
 RareRoom: TypeAlias = "tuple[AdmittingMemory, AdmittingMemory, Lockstep, ChunkRoom | None]"
-"""What ``admission.Room`` consists of."""
 
 
 def rare_room(memory: KVMemory, config: PolicyConfig) -> RareRoom:

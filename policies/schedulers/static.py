@@ -28,8 +28,8 @@ class StaticBatching(SchedulerBase):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config, Room(memory, memory, Lockstep(memory.block_tokens)))
+        # Rows of finished members, held to the end of the batch.
         self.ended: list[ScheduledSequence] = []
-        """Rows of finished members, held to the end of the batch."""
 
     def add(self, seq: Sequence) -> Refusal | None:
         """Queue a sequence, or return why it is refused."""

@@ -16,8 +16,8 @@ from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
 _ADMISSION = attrgetter("admission_number")
+# More positions than any sequence has.
 _NEVER = 1 << 62
-"""More positions than any sequence has."""
 
 
 def _rank(seq: Sequence) -> tuple[int, int]:
@@ -37,8 +37,8 @@ class UnifiedBatching(ContinuousBatching):
 
     def __init__(self, memory: KVMemory, config: PolicyConfig) -> None:
         super().__init__(memory, config, in_pieces)
+        # Rows of one sequence in this step at most.
         self.most_rows = self.budget
-        """Rows of one sequence in this step at most."""
         if not config.chunk_prompts:
             self.joins = self.fits_unsplit
         self.growing_groups: int = getattr(memory, "growing_groups", 1)
@@ -46,19 +46,19 @@ class UnifiedBatching(ContinuousBatching):
         self.gates_whole_prompts = config.full_prompt_gate
         self.long_rows = config.long_prefill_tokens
         self.shared_budget = self.budget if config.long_prefill_adaptive else 0
+        # Decodes with drafts that had no turn in the last step.
         self.paused = set[Sequence]()
-        """Decodes with drafts that had no turn in the last step."""
+        # Computed tokens from which a newcomer is padded to the rows of decodes (``padding``).
         self.pads_from = _NEVER
-        """Computed tokens from which a newcomer is padded to the rows of decodes (``padding``)."""
         gives_back: bool = getattr(memory, "gives_back", False)
+        # Whether it matters in which order running sequences give blocks back.
         self.gives_in_turn = self.shares_prefixes and gives_back
-        """Whether it matters in which order running sequences give blocks back."""
+        # Whether a decode behind prompts has the rows that they leave of the budget.
         self.cuts_drafts = self.drafts and config.prompt_token and self.long_rows > 0
-        """Whether a decode behind prompts has the rows that they leave of the budget."""
+        # Whether it matters in which order they take blocks.
         self.takes_in_turn = self.shares_prefixes or gives_back or self.drafts
-        """Whether it matters in which order they take blocks."""
+        # Whether a prompt may repeat an answer that a prefix cache keeps.
         self.names_answers = False
-        """Whether a prompt may repeat an answer that a prefix cache keeps."""
         self.chunks = None
         by_chunk = self.admitting_memory is memory and memory.layout == "paged"
         self.gated_memory = memory if by_chunk and isinstance(memory, GatedMemory) else None

@@ -98,8 +98,8 @@ def _shipped(folder: str) -> list[str]:
     return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
+# Words of a device's name that say no more than who made it.
 _MAKERS = ("nvidia", "geforce", "amd", "instinct", "intel", "google", "cloud", "huawei", "ascend")
-"""Words of a device's name that say no more than who made it."""
 
 
 @cache

@@ -26,8 +26,8 @@ Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
+# Units of fields, by their names and by the endings of their names.
 _UNITS: dict[str, dict[str, str]] = shipped_json("sim/catalogue/units.json")
-"""Units of fields, by their names and by the endings of their names."""
 _UNIONS = ("mixer", "ffn")
 _MAP_KEY = "[key]"
 _CATALOGUE = __name__.rpartition(".")[0]

@@ -9,8 +9,8 @@ from pydantic import Field
 from servetwin.sim.catalogue.entry import Count, FrozenModel, Positive
 from servetwin.sim.catalogue.quantisation import WeightFormat
 
+# The number format that a matrix product computes in.
 Precision = Literal["fp32", "bf16", "fp8", "int8", "int4", "fp4"]
-"""The number format that a matrix product computes in."""
 
 
 class Hardware(FrozenModel):

@@ -28,8 +28,8 @@ from servetwin.workloads.models.description import (
 )
 from servetwin.workloads.models.keys import Keys
 
+# Context of models whose config names none: that of the models before 2023.
 UNSTATED_LIMIT_TOKENS = 2048
-"""Context of models whose config names none: that of the models before 2023."""
 
 
 _NO_FFN = Dense(width=0, matrices=0)

@@ -11,11 +11,11 @@ from servetwin.workloads.models.keys import Keys
 from servetwin.workloads.program.package import shipped_json
 
 _FORMATS = shipped_json("sim/catalogue/hf_formats.json")
+# The formats of NVIDIA's Model Optimizer.
 _BY_ALGORITHM: dict[str, WeightFormat] = _FORMATS["by_algorithm"]
-"""The formats of NVIDIA's Model Optimizer."""
 _BY_METHOD: dict[str, WeightFormat] = _FORMATS["by_method"]
+# By kind and bits (compressed-tensors); ``a`` where the activations are in fewer bits as well.
 _BY_WEIGHTS: dict[str, WeightFormat] = _FORMATS["by_weights"]
-"""By kind and bits (compressed-tensors); ``a`` where the activations are in fewer bits as well."""
 _ATTENTION = re.compile(r"self_attn|linear_attn|mixer\.(in|out|q)_?proj|attention|\.attn")
 _EXPERTS = re.compile(r"(?<!shared)(?<!shared_)experts")
 

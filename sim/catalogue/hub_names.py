@@ -12,8 +12,8 @@ from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.catalogue.quantisation import Quantisation
 from servetwin.workloads.program.package import shipped_json
 
+# Returns the model that is shipped as a file of a name, if there is one.
 Shipped = Callable[[str], ModelShape | None]
-"""Returns the model that is shipped as a file of a name, if there is one."""
 
 
 def find_name(name: str, shipped: Shipped) -> ModelShape | None:
@@ -61,9 +61,9 @@ def same_shape(name: str) -> list[str]:
     return [other for other, one in _TABLE["names"].items() if one["shape"] == shape]
 
 
+# Among others ``fp8_blocks``: the owners whose fp8 weights have a scale per block, and how the
+# names of their models begin.
 _TABLE: dict[str, Any] = shipped_json("sim/catalogue/hub_models.json")
-"""Among others ``fp8_blocks``: the owners whose fp8 weights have a scale per block, and how the
-names of their models begin."""
 
 
 def _without_beginning(name: str) -> str:

@@ -13,10 +13,10 @@ from servetwin.sim.catalogue.layers import Attention, LatentAttention, Mixer, Re
 from servetwin.sim.catalogue.model import ModelShape
 
 _KERNEL_TOKENS = 16
+# Tokens of which a block of a hybrid is a multiple; more where latents are read.
 _LATENT_TOKENS = 128
-"""Tokens of which a block of a hybrid is a multiple; more where latents are read."""
+# Kinds of layers whose numbers are within this ratio are padded to the larger number.
 _NEARLY_EQUAL = 1.5
-"""Kinds of layers whose numbers are within this ratio are padded to the larger number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,8 +187,8 @@ class Recurrence(MixerShape):
         return float(self.state_size)
 
 
+# The part of a layer that mixes positions.
 Mixer = Annotated[Attention | LatentAttention | Recurrence, Field(discriminator="kind")]
-"""The part of a layer that mixes positions."""
 
 
 class Dense(FrozenModel):
@@ -262,5 +262,5 @@ class Experts(FrozenModel):
         return float(router + self.matrices * model_width * self.shared_width)
 
 
+# The part of a layer that works on each position by itself.
 FeedForward = Annotated[Dense | Experts, Field(discriminator="kind")]
-"""The part of a layer that works on each position by itself."""

@@ -14,10 +14,10 @@ from servetwin.workloads.graphs.lanes import LaneSource
 from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 
+# Receives a request and its row in the recorder.
 Receive = Callable[[Request, int], None]
-"""Receives a request and its row in the recorder."""
+# A request, and its rank among those that are sent at the same time.
 Ranked = tuple[int, Request]
-"""A request, and its rank among those that are sent at the same time."""
 Source = TaskGraph[Ranked] | LaneSource[Ranked]
 
 

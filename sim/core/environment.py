@@ -12,8 +12,8 @@ import simpy
 from simpy.core import SimTime
 from simpy.events import NORMAL, URGENT, Event, EventPriority
 
+# A tick that no simulation reaches.
 NEVER = 1 << 200
-"""A tick that no simulation reaches."""
 
 
 class Environment(simpy.Environment):

@@ -72,22 +72,22 @@ class Fleet:
         self._ranks = count()
         self._listeners: list[Listener] = []
         serving = self.plan.replicas if self.plan.rule else len(self._replicas)
+        # Each place that is paid for, and since which tick.
         self._since = dict.fromkeys(range(serving), 0)
-        """Each place that is paid for, and since which tick."""
         self._paid = [0] * len(self._replicas)
         self._serving = list(self._since)
         self._starting: list[int] = []
         self._draining: set[int] = set()
+        # Those that come back after a crash.
         self._down: set[int] = set()
-        """Those that come back after a crash."""
+        # By place that is down, what it held; until that is noticed.
         self._lost: dict[int, list[Sequence]] = {}
-        """By place that is down, what it held; until that is noticed."""
         self._held: list[tuple[Request, int]] = []
         self._tries: Counter[int] = Counter()
         self._open = self._open_tokens = self._ended_tick = 0
         self._ttft_s: list[float] = []
+        # [seconds, replicas that serve] at each change.
         self.sizes: list[list[float]] = [[0.0, len(self._serving)]]
-        """[seconds, replicas that serve] at each change."""
         self._begin()
 
     def _begin(self) -> None:

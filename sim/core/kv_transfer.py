@@ -64,8 +64,8 @@ class PrefillDecode:
     def __post_init__(self) -> None:
         self.env, self.recorder = self.prefill.env, self.prefill.recorder
         self._latency = to_ticks(self.link.latency_s)
+        # The tick at which the link of each prefill replica is free.
         self._free_ticks = [0] * len(self.prefill.replicas)
-        """The tick at which the link of each prefill replica is free."""
         self._transfers = TickQueue(self.env)
         self._listeners: list[Listener] = []
         for place, replica in enumerate(self.prefill.replicas):

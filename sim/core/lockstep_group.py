@@ -74,8 +74,8 @@ class LockstepGroup:
         self._ranks = ranks
         self._macro = first.macro
         self._clock = GroupClock(first.step_time, first.noise)
+        # When the run began, NEVER where none runs, and when the next decision is due.
         self._started = self._due = NEVER
-        """When the run began, NEVER where none runs, and when the next decision is due."""
         self._steps = self._steps_done = 0
         self._alarm = Alarm(first.env, self._on_alarm)
         for rank in ranks:

@@ -23,8 +23,8 @@ from servetwin.workloads.native_class import mypyc_attr
 from servetwin.workloads.plugins import plugin_name
 from servetwin.workloads.request import Request
 
+# Times of decisions per replica, most of them overtaken by new plans, after which none is kept.
 _MOST_NOTES = 4
-"""Times of decisions per replica, most of them overtaken by new plans, after which none is kept."""
 
 
 class OnDemand:
@@ -36,11 +36,11 @@ class OnDemand:
     """
 
     def __init__(self, replicas: Listed[Replica]) -> None:
+        # The tick up to which nothing more comes.
         self.now = 0
-        """The tick up to which nothing more comes."""
         self._replicas = replicas
+        # A heap of (tick of the next decision, place), once a router has read loads.
         self._due: list[tuple[int, int]] = []
-        """A heap of (tick of the next decision, place), once a router has read loads."""
         self._is_read = False
         for replica in replicas:
             replica.on_demand = True
@@ -88,8 +88,8 @@ class OnDemand:
 
 
 Role = Literal["serve", "prefill", "decode"]
+# Prepares a sequence for the replica of that index and records its arrival there.
 Enter = Callable[[Sequence, int], None]
-"""Prepares a sequence for the replica of that index and records its arrival there."""
 
 
 @mypyc_attr(native_class=False)
@@ -138,10 +138,10 @@ class RoutedReplicas:
         self._all_keys = [keys_of(replica.scheduler.memory) for replica in self.replicas]
         self._keys = self._all_keys
         self._places = range(len(self.replicas))
+        # The number, among all, of the replica at each place.
         self._members: Listed[int] = self._places
-        """The number, among all, of the replica at each place."""
+        # The place of each of all replicas, -1 of one that the router does not see.
         self._place_of: Listed[int] = self._places
-        """The place of each of all replicas, -1 of one that the router does not see."""
         self._on_demand: OnDemand | None = None
         self._keeps_loads = not is_blind(self.router)
         if self._keeps_loads:

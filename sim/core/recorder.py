@@ -19,19 +19,19 @@ from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace, column
 
+# The columns of ``steps.parquet``, one row per run of equal steps.
 STEP_MEANINGS = MEANINGS["steps"]
-"""The columns of ``steps.parquet``, one row per run of equal steps."""
 STEP_COLUMNS = tuple(STEP_MEANINGS)
 _LONG = {"steps", "decode_context_tokens", "prefill_pairs", "free_kv_tokens"}
+# ``struct`` codes: d a float of 8 bytes, q and i whole numbers of 8 and 4.
 _STEP_TYPES = {n: "d" if n.endswith("_s") else "q" if n in _LONG else "i" for n in STEP_COLUMNS}
-"""``struct`` codes: d a float of 8 bytes, q and i whole numbers of 8 and 4."""
 USAGE_COLUMNS = KVUsage.__match_args__
 
 STEP_ROW = np.dtype(list(_STEP_TYPES.items()))
+# Return one row of ``STEP_COLUMNS``, a run of equal steps, as bytes.
 pack_step = Struct("=" + "".join(_STEP_TYPES.values())).pack
-"""Return one row of ``STEP_COLUMNS``, a run of equal steps, as bytes."""
+# The columns of replicas number them from 0 in 4 bytes.
 MOST_REPLICAS = 1 << 31
-"""The columns of replicas number them from 0 in 4 bytes."""
 _BLOCK = 4096
 _NAN = float("nan")
 _CANCELLED = STATUSES.index("cancelled")
@@ -58,10 +58,10 @@ class Recorder:
         self.records: list[StepRecord] = []
         self._sent: list[Request] = []
         self.requests: Listed[Request] = self._sent
+        # The tokens of reasoning of each answer, by the row of a request that reasons.
         self.hidden: dict[int, int] = {}
-        """The tokens of reasoning of each answer, by the row of a request that reasons."""
+        # By row, when the client had the first token behind the reasoning.
         self.visible_s: dict[int, float] = {}
-        """By row, when the client had the first token behind the reasoning."""
         self.errors: dict[int, str] = {}
         self.pauses: list[list[float]] = []
         self.handovers: list[list[float]] = []
@@ -74,8 +74,8 @@ class Recorder:
         self._counts = [array("l") for _ in range(3)]
         self._output_tokens, self._cached_tokens, self._preemptions = self._counts
         self._replica = array("i")
+        # Rows of ``pack_step``.
         self.steps = bytearray()
-        """Rows of ``pack_step``."""
         self._usage = array("l")
 
     def scheduled(self, request: Request, scheduled_s: float) -> int:

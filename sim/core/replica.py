@@ -18,27 +18,25 @@ from servetwin.sim.step_times.acceptance import DraftVerifier
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, StepNoise, StepTime
 from servetwin.workloads.errors import PolicyError
 
+# A scheduler that sets so many timers in a row without a batch is taken to be stuck.
 MOST_WAKES_IN_VAIN = 100_000
-"""A scheduler that sets so many timers in a row without a batch is taken to be stuck."""
+# Sequences that preempt each other so often without a token are taken to go on forever.
 MOST_PREEMPTIONS_IN_VAIN = 10_000
-"""Sequences that preempt each other so often without a token are taken to go on forever."""
 
+# Receives a sequence that finished (None) or was dropped (and why).
 Listener = Callable[[Sequence, Refusal | None], None]
-"""Receives a sequence that finished (None) or was dropped (and why)."""
 
 
 class Stalled(PolicyError):
     """A scheduler has sequences, but neither a batch nor a time at which it will have one."""
 
 
+# A run of equal steps as decided: batch, its totals, start in ticks and seconds, load.
+# Without chunks the totals are None: the lockstep has them.
 _Plan = tuple[Batch, Totals | None, int, float, Load]
-"""A run of equal steps as decided: batch, its totals, start in ticks and seconds, load.
 
-Without chunks the totals are None: the lockstep has them.
-"""
-
+# The plan of a replica that has crashed: a step without an end.
 _DOWN: _Plan = (Batch(), None, 0, 0.0, (0, 0, 0))
-"""The plan of a replica that has crashed: a step without an end."""
 
 
 @dataclass(eq=False)
@@ -63,13 +61,13 @@ class Replica:
 
     def __post_init__(self) -> None:
         self.listeners: list[Listener] = []
+        # The time of what the listeners learn.
         self.event_s = 0.0
-        """The time of what the listeners learn."""
         self._clock: RunClock = run_clock(
             self.step_time, self.noise, drafts=self.verifier is not None
         )
+        # Whether runs of passes that verify drafts are timed; else each is an event.
         self._knows_passes = isinstance(self._clock, PassClock)
-        """Whether runs of passes that verify drafts are timed; else each is an event."""
         self._rows, self._keeps_more = self.recorder.steps, self.recorder.keeps_more
         self._visible = VisibleTokens(self.recorder)
         self._steps = 0
@@ -78,10 +76,10 @@ class Replica:
         self._idle_before = True
         self._wakes_in_vain = 0
         self._preemptions = 0
+        # Tokens of each answer when preemptions were last counted anew.
         self._tokens: dict[str, int] = {}
-        """Tokens of each answer when preemptions were last counted anew."""
+        # The tick of the next decision if nothing arrives.
         self.due = NEVER
-        """The tick of the next decision if nothing arrives."""
         self._alarm = Alarm(self.env, self._on_alarm)
 
     def catch_up(self, tick: int) -> None:

@@ -23,8 +23,8 @@ from servetwin.sim.step_times.step_time import (
 )
 
 _HALF_UNIT_BITS = UNIT_BITS - 1
+# Units of 2^-48 s that a 64-bit integer holds: four and a half hours in one run.
 _MOST_UNITS = 2.0**62
-"""Units of 2^-48 s that a 64-bit integer holds: four and a half hours in one run."""
 
 
 class RunClock(Protocol):
@@ -199,8 +199,8 @@ class SampledClock:
         return place + 1, self._ends[place] << UNIT_BITS
 
 
+# The batch of a rank without work.
 IDLE = BatchShape(0, 0, 0)
-"""The batch of a rank without work."""
 
 
 class GroupClock(SampledClock):

@@ -22,8 +22,8 @@ from servetwin.sim.step_times.step_time import (
 from servetwin.workloads.program.collector import no_garbage_collection
 from servetwin.workloads.request import Request
 
+# Receives, at a tick before that of the next request, a request and its row in the recorder.
 ReceiveAt = Callable[[int, int, Request, int], None]
-"""Receives, at a tick before that of the next request, a request and its row in the recorder."""
 
 
 def send_at_stamps(

@@ -16,8 +16,8 @@ class VisibleTokens:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        # A heap: the first step that may bring the token, the row of the request, its sequence.
         self._due: list[tuple[int, int, Sequence]] = []
-        """A heap: the first step that may bring the token, the row of the request, its sequence."""
         self._watched: set[int] = set()
 
     def watch(self, seq: Sequence, step: int) -> None:

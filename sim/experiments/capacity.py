@@ -43,14 +43,14 @@ from servetwin.workloads.transform import at_rate
 
 PRECISION = 0.01
 REPLICATIONS = 20
+# Share of the capacities that the interval contains.
 CONFIDENCE = 0.95
-"""Share of the capacities that the interval contains."""
+# Chance that the interval really contains this share.
 CERTAINTY = 0.90
-"""Chance that the interval really contains this share."""
+# Shares of the saturation rate that the search climbs before it bisects.
 _LADDER = (1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8)
-"""Shares of the saturation rate that the search climbs before it bisects."""
+# Rates within this logarithm of the capacity show how steeply latencies grow there.
 _NEAR = log(1.6)
-"""Rates within this logarithm of the capacity show how steeply latencies grow there."""
 _LEAST_SLOPE = 0.2
 
 

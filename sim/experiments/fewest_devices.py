@@ -34,20 +34,20 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 from servetwin.workloads.transform import at_rate, limit
 
+# Devices of a machine that a server may take.
 WIDTHS = (1, 2, 4, 8)
-"""Devices of a machine that a server may take."""
+# Requests on which layouts are compared, and which come alone.
 _PART, _ALONE = 2000, 300
-"""Requests on which layouts are compared, and which come alone."""
 _PIECES, _BLOCKS, _DRAWS = 20, 24, 300
 _APART_S = 1e5
+# About how much the logarithm of latencies grows with that of the load near the target.
 _SLOPE = 2.0
-"""About how much the logarithm of latencies grows with that of the load near the target."""
+# Standard deviations on either side that contain 90 %.
 _SURE = 1.645
-"""Standard deviations on either side that contain 90 %."""
+# Of a load, where it is not known, and of latencies over limits.
 _LEAST = 0.1
-"""Of a load, where it is not known, and of latencies over limits."""
+# Of as many devices, another choice must leave latencies this much lower.
 _NEARLY = 0.9
-"""Of as many devices, another choice must leave latencies this much lower."""
 
 
 @dataclass(frozen=True, slots=True)

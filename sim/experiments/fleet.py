@@ -21,8 +21,8 @@ from servetwin.workloads.transform import limit
 Simulate = Callable[[Trace, Scenario], Run]
 
 _SAMPLE, _FEWEST = 20_000, 10
+# Share of the users that may not have begun, or may have ended, while requests are judged.
 _IDLE = 0.05
-"""Share of the users that may not have begun, or may have ended, while requests are judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class Users:
         """Return None: clients wait for the server, so that the load cannot stay above 1."""
 
 
+# A trace and a scenario whose replicas, users or lanes are counted.
 ScaledScenario = Replicas | Users
-"""A trace and a scenario whose replicas, users or lanes are counted."""
 
 
 def least_replica_hours(trace: Trace, scenario: Scenario) -> float | None:

@@ -28,12 +28,12 @@ from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.resampled import Resampling
 from servetwin.workloads.rows import counted as counted_words
 
+# The largest count; of replicas at most one for each request.
 MOST = 1024
-"""The largest count; of replicas at most one for each request."""
 REPLICATIONS = 20
 _TAIL = 0.05
+# A load that is 1 but for rounding is not above it.
 _FULL = 1 + 1e-9
-"""A load that is 1 but for rounding is not above it."""
 
 
 @dataclass(frozen=True, slots=True)

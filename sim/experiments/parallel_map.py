@@ -27,10 +27,10 @@ from warnings import catch_warnings
 from servetwin.address_space import most_addresses
 from servetwin.workloads.errors import ServetwinError
 
+# How often an item is begun whose process is killed; processes are also killed by chance.
 TRIES = 3
-"""How often an item is begun whose process is killed; processes are also killed by chance."""
+# Returns what the item at a place is called.
 Called = Callable[[int], str]
-"""Returns what the item at a place is called."""
 _MOST_NAMED = 3
 
 
@@ -58,17 +58,17 @@ def numbered(place: int) -> str:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+# Bytes of address space below which a process has no room for the threads of others.
 LEAST_ADDRESSES = 1 << 30
-"""Bytes of address space below which a process has no room for the threads of others."""
+# Items a process: the one that it computes, and the next, so that none waits for the caller.
 _UNDER_WAY = 2
-"""Items a process: the one that it computes, and the next, so that none waits for the caller."""
 
 _NO_GUARD = (
     "no process could begin: a script that computes on several processes needs "
     "'if __name__ == \"__main__\":' around its calls"
 )
+# In a worker process: the function.
 _here: list[Any] = []
-"""In a worker process: the function."""
 
 
 def map_on_processes(

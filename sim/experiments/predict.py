@@ -31,11 +31,11 @@ from servetwin.workloads.trace import Trace
 REPLICATIONS = 200
 INTERVAL = (0.05, 0.95)
 _MEANS = ("request_id", *LATENCIES, VISIBLE)
+# The stream of a replication's seed that follows the four that ``replicate`` spawns.
 _WORKLOAD_STREAM = 4
-"""The stream of a replication's seed that follows the four that ``replicate`` spawns."""
 
+# Returns the workload of a seed and the scenario that fits it.
 Redraw = Callable[[int], tuple[Trace, Scenario]]
-"""Returns the workload of a seed and the scenario that fits it."""
 
 
 @dataclass(frozen=True, slots=True)

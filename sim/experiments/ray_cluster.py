@@ -25,14 +25,14 @@ from servetwin.sim.experiments.parallel_map import (
 )
 from servetwin.workloads.errors import ServetwinError
 
+# Packages sent to the processes of the cluster, whatever is installed on their nodes.
 PACKAGES = ("workloads", "policies", "sim", "loadtest")
-"""Packages sent to the processes of the cluster, whatever is installed on their nodes."""
+# Files left out of them: modules that were compiled for this machine.
 LEFT_HERE = ["__pycache__", "*.so", "*.pyd"]
-"""Files left out of them: modules that were compiled for this machine."""
+# Timeout of a connection to the cluster.
 CONNECT_S = 4.0
-"""Timeout of a connection to the cluster."""
+# Timeout of Ray's own check; loading Ray takes most of it.
 HEALTH_CHECK_S = 15.0
-"""Timeout of Ray's own check; loading Ray takes most of it."""
 _ROOT = Path(__file__).parents[2]
 _LONGEST_REASON = 200
 

@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, inf, log, sqrt
 
+# At a rate so far below the lowest rung, requests hardly overlap.
 _HALVINGS = 16
-"""At a rate so far below the lowest rung, requests hardly overlap."""
+# Steps, in the logarithm of the rate, that are not worth another probe: the latter along a line
+# through two probes that are no further than ``_NEIGHBOURS`` apart.
 _CLOSE, _AS_CLOSE = 0.04, 0.1
-"""Steps, in the logarithm of the rate, that are not worth another probe: the latter along a line
-through two probes that are no further than ``_NEIGHBOURS`` apart."""
+# The same along a line that is flatter than expected.
 _UNSURE = 0.015
-"""The same along a line that is flatter than expected."""
 _NEIGHBOURS = 0.25
 _MOST_PROBES = 8
 _MOST_EXCESS = 1.0
+# A line through two probes is at most this many times flatter than expected.
 _FLATTEST = 3.0
-"""A line through two probes is at most this many times flatter than expected."""
 
 
 def bisect_rate(

@@ -35,41 +35,41 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency, LinearStepTime
 from servetwin.workloads.trace import Trace
 
+# The features that are fitted: the weights are read up to some 200 rows, then rows cost.
 FITTED = (
     "constant", "decode_sequences", "prefill_chunks", "rows_from_0", "rows_from_128",
     "rows_from_256", "decode_context_tokens", "prefill_pairs",
 )  # fmt: skip
-"""The features that are fitted: the weights are read up to some 200 rows, then rows cost."""
+# The latency of the API, fitted too where the stamps are those of clients.
 REQUEST_S = "request_s"
-"""The latency of the API, fitted too where the stamps are those of clients."""
 
 DRAWS = 64
+# Residuals above this, relative, weigh less than by their square.
 _SCALE = 0.02
-"""Residuals above this, relative, weigh less than by their square."""
+# Standard deviation of the phase of a step, in steps.
 _PHASE = 1 / math.sqrt(12)
-"""Standard deviation of the phase of a step, in steps."""
+# Standard deviations of the logarithm of a coefficient around the guess, or around the prior.
 _LOOSE, _FIRM = 1.5, 0.35
-"""Standard deviations of the logarithm of a coefficient around the guess, or around the prior."""
+# Features whose prior may lack what the host of the server adds.
 _OVERHEADS = ("constant", "decode_sequences", "prefill_chunks")
-"""Features whose prior may lack what the host of the server adds."""
+# Standard deviation of the simulations around the fit, and their number.
 _AROUND, _PER_COEFFICIENT = 0.15, 4
-"""Standard deviation of the simulations around the fit, and their number."""
+# A prior below this share of the guess says nothing: its model has no such part.
 _NEGLIGIBLE = 1e-3
-"""A prior below this share of the guess says nothing: its model has no such part."""
 _MOST_CHANGE = math.log(100.0)
+# A coefficient whose logarithm is known better than this is identified.
 _IDENTIFIED = 0.3
-"""A coefficient whose logarithm is known better than this is identified."""
 _DIFFERENCE = 0.1
 _MOST_ITERATIONS = 10
+# Fitted first, each with one factor: the weights, the products, the keys and values.
 _GROUPS = (
     ("constant", "decode_sequences", "prefill_chunks", REQUEST_S),
     ("rows_from_0", "rows_from_128", "rows_from_256", "prefill_pairs"),
     ("decode_context_tokens",),
 )
-"""Fitted first, each with one factor: the weights, the products, the keys and values."""
 
+# Keys and values of a token over the weights, in bytes: of a model of 8B with 8 KV heads.
 _CONTEXT_PER_STEP = 8e-6
-"""Keys and values of a token over the weights, in bytes: of a model of 8B with 8 KV heads."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -177,8 +177,8 @@ class _Residuals:
         self._weights = _weights(measured)
         self._on_simulation = on_simulation
         self.simulations = 0
+        # Consecutive requests that count as one residual.
         self.block = max(1, round(math.sqrt(len(measured))))
-        """Consecutive requests that count as one residual."""
 
     def __call__(self, x: Floats) -> Floats:
         """Return the residuals of a simulation with these coefficients."""

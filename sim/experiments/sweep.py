@@ -18,14 +18,14 @@ Row = dict[str, Any]
 
 _PERCENTILES = [(name, p) for name in ("ttft", "tpot", "e2e") for p in ("p50", "p90", "p99")]
 
+# The figures of a point; seconds, unless the name says otherwise.
 FIGURE_MEANINGS = MEANINGS["points"]
-"""The figures of a point; seconds, unless the name says otherwise."""
 
+# The figures that are whole numbers.
 COUNTS = ("servers", "finished", "refused", "preemptions")
-"""The figures that are whole numbers."""
 
+# Why a point could not be simulated; empty if it could.
 PROBLEM = "problem"
-"""Why a point could not be simulated; empty if it could."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,8 +148,8 @@ _OF_CAUSE: Mapping[str, Resource] = {
     "batch": "batch",
     "filling": "batch",
 }
+# A mean wait below this share of the mean latency is no bottleneck.
 WAIT_WORTH_NAMING = 0.1
-"""A mean wait below this share of the mean latency is no bottleneck."""
 _LITTLE_LONGER = 2.0
 
 

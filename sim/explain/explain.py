@@ -80,10 +80,10 @@ def _modelled_s(model: StepTime, mixed: pd.DataFrame) -> FloatArray:
 
 _LAYOUTS: dict[str, KVLayout] = {"paged": "paged", "grouped": "paged", "contiguous": "contiguous"}
 _COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "preemptions", "replica")
+# The parts of a request's time, in order; they sum to its E2E latency.
 PARTS = ("queue", "prefill", "decode", "stalled", "preempted", "transfer", "api")
-"""The parts of a request's time, in order; they sum to its E2E latency."""
+# What is not known of a request, and what is said instead.
 _NOTES: dict[str, str] = shipped_json("sim/explain/notes.json")
-"""What is not known of a request, and what is said instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from servetwin.sim.core.recorder import STEP_COLUMNS
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
 
+# Stamps that differ by no more are equal: those of requests are rounded a few more times.
 SLACK_S = 1e-7
-"""Stamps that differ by no more are equal: those of requests are rounded a few more times."""
 
 
 class StepRows:
@@ -193,8 +193,8 @@ def _nearest(ordered: FloatArray, values: FloatArray) -> IntArray:
     return np.searchsorted(middles, values)
 
 
+# Start and end of a preemption, in seconds.
 Pause = tuple[float, float]
-"""Start and end of a preemption, in seconds."""
 
 
 class Span(NamedTuple):

@@ -10,12 +10,12 @@ from servetwin.workloads.trace import AnyArray as AnyArray
 if TYPE_CHECKING:
     import pandas as pd
 
+# All of one length.
 Columns: TypeAlias = dict[str, AnyArray]
-"""All of one length."""
+# The type, for files that import pandas where they need it.
 Frame: TypeAlias = "pd.DataFrame"
-"""The type, for files that import pandas where they need it."""
+# Both have ``in``, and ``[]`` for a column.
 Table: TypeAlias = "Columns | pd.DataFrame"
-"""Both have ``in``, and ``[]`` for a column."""
 
 
 def columns_of(table: Table) -> Columns:

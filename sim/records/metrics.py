@@ -40,21 +40,21 @@ from servetwin.workloads.request import CANCELLED_BY_TEST
 Floats = npt.NDArray[np.float64]
 Requests = TypeVar("Requests", Columns, Frame)
 
+# The columns of tables and the keys of a steady part, and what is in them.
 MEANINGS: dict[str, dict[str, str]] = shipped_json("sim/records/columns.json")
-"""The columns of tables and the keys of a steady part, and what is in them."""
 
+# The columns of ``requests.parquet``, one row per request; stamps are of one clock.
 REQUEST_MEANINGS = MEANINGS["requests"]
-"""The columns of ``requests.parquet``, one row per request; stamps are of one clock."""
 REQUEST_COLUMNS = tuple(REQUEST_MEANINGS)
+# The columns of a run in which a request reasons.
 REASONING_COLUMNS = tuple(MEANINGS["reasoning"])
-"""The columns of a run in which a request reasons."""
 PERCENTILES = (50, 90, 95, 99)
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s")
 VISIBLE = "ttfo_s"
+# What an SLO may limit.
 LIMITED = ("ttft_s", VISIBLE, "tpot_s", "e2e_s", "task_s")
-"""What an SLO may limit."""
+# What is compared of them, and has intervals.
 FIGURES = tuple(f"{name}.{part}" for name in LIMITED for part in ("mean", "p50", "p90", "p99"))
-"""What is compared of them, and has intervals."""
 SUMMED = ("prompt_tokens", "output_tokens", "cached_tokens")
 _SUMMARIZED = (*LATENCIES, "last_token_s", *SUMMED)
 STATUSES = ("finished", "refused", "cancelled", "failed")

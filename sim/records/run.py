@@ -24,29 +24,29 @@ from servetwin.workloads.errors import ServetwinError
 from servetwin.workloads.files import Drafts, mapping_in
 from servetwin.workloads.program.package import own_version
 
+# Written last, and only if all other files of its folder are: it marks a complete run.
 SUMMARY = "summary.json"
-"""Written last, and only if all other files of its folder are: it marks a complete run."""
+# The file of a load test until its run is saved (``loadtest.run.journal``).
 JOURNAL = "journal.jsonl"
-"""The file of a load test until its run is saved (``loadtest.run.journal``)."""
 
 MAPPINGS = ("meta.json", SUMMARY, "scenario.yaml")
 SCENARIO_KINDS = {
     **dict.fromkeys(("policies", "cluster", "endpoint", "options"), dict),
     **{"notes": list, "trace": str},
 }
+# What reports read of a scenario without building it again.
 POLICY_KINDS = {
     **dict.fromkeys(("batching", "kv"), str),
     **dict.fromkeys(("max_seqs", "token_budget", "kv_tokens"), int),
 }
-"""What reports read of a scenario without building it again."""
+# The largest figure of a request or a step, such as pairs of positions.
 MOST = 1e18
-"""The largest figure of a request or a step, such as pairs of positions."""
 _TEXTS = {"request_id", "status", "error"}
+# The steps of the engine in a load test.
 RECORDS = "engine-steps.jsonl"
-"""The steps of the engine in a load test."""
 
+# Paths in the folder and contents, the most valuable first; None removes the file.
 Files = Iterable[tuple[str, bytes | None]]
-"""Paths in the folder and contents, the most valuable first; None removes the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +126,11 @@ RunKind = Literal["simulation", "loadtest"]
 
 _EXTRAS = ("simulation", "delivered", "prompt_cache", "provenance", "intervals", "lanes", "fleet")
 PAUSE_MEANINGS = MEANINGS["pauses"]
+# Columns of ``pauses.parquet``, one row per preemption.
 PAUSE_COLUMNS = tuple(PAUSE_MEANINGS)
-"""Columns of ``pauses.parquet``, one row per preemption."""
 HANDOVER_MEANINGS = MEANINGS["handovers"]
+# Columns of ``handovers.parquet``, one row per request that moved to another replica.
 HANDOVER_COLUMNS = tuple(HANDOVER_MEANINGS)
-"""Columns of ``handovers.parquet``, one row per request that moved to another replica."""
 
 
 class RunError(ServetwinError):

@@ -20,24 +20,24 @@ from servetwin.sim.records.run import JOURNAL
 from servetwin.workloads.errors import ServetwinError, os_errors
 from servetwin.workloads.readers.native import is_trace
 
+# The claim file of a folder (``sim.records.run_claim``), which lists the files of its run.
 CLAIM = ".servetwin-run.json"
-"""The claim file of a folder (``sim.records.run_claim``), which lists the files of its run."""
 
+# Names of what runs, verifications and sweeps write.
 RUN_FILES = frozenset({
     "requests.parquet", "meta.json", "scenario.yaml", "steps.parquet", "pauses.parquet",
     "handovers.parquet", "summary.json", "trace.jsonl", "server_metrics.parquet", "forecast.json",
     "predicted-requests.parquet", "profile.json", "verdict.json", "why.json", JOURNAL,
     "sweep.json", "report.json", "report.csv", "report.html",
 })  # fmt: skip
-"""Names of what runs, verifications and sweeps write."""
 
+# Files that tell what a folder has, and a key of theirs.
 _MARKS = {
     "meta.json": "kind",
     "forecast.json": "schema",
     "verdict.json": "outcome",
     "sweep.json": "sweep",
 }
-"""Files that tell what a folder has, and a key of theirs."""
 
 
 def files_in(folder: Path) -> frozenset[str]:

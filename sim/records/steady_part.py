@@ -25,15 +25,15 @@ import numpy.typing as npt
 
 from servetwin.sim.records.columns import Columns, Table, columns_of, rows_of
 
+# The names of the two on consoles, in tables and on pages.
 WHOLE_RUN, STEADY_PART = "whole run", "steady part"
-"""The names of the two on consoles, in tables and on pages."""
 BATCH = 5
+# With fewer, ten batches, nothing can be said about settling.
 MIN_REQUESTS = 50
-"""With fewer, ten batches, nothing can be said about settling."""
+# Growth above this share of the arrivals is no fluctuation of a stable queue.
 GROWING_SHARE = 0.05
-"""Growth above this share of the arrivals is no fluctuation of a stable queue."""
+# A queue that is longer by fewer requests at the end may be one burst.
 LEAST_RISE = 10.0
-"""A queue that is longer by fewer requests at the end may be one burst."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from servetwin.workloads.graphs.task_graph import TaskGraph
 from servetwin.workloads.request import Request
 from servetwin.workloads.statistics.statistics import endless_hits
 
+# The first turn of each row of figures by turn.
 FIRST_TURNS = (0, 1, 2, 5, 10, 20, 50)
-"""The first turn of each row of figures by turn."""
 _USER = "user-"
 
 

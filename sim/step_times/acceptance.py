@@ -30,12 +30,12 @@ from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import PolicyError
 
 Counts = npt.NDArray[np.integer[Any]]
+# Answers that are drawn together: of requests whose numbers follow each other.
 _ANSWERS = 64
-"""Answers that are drawn together: of requests whose numbers follow each other."""
+# Passes of an answer that are drawn together.
 _PASSES = 256
-"""Passes of an answer that are drawn together."""
+# Draws that are kept at a time.
 _PAGES = 128
-"""Draws that are kept at a time."""
 
 
 class Acceptance(Protocol):
@@ -221,8 +221,8 @@ class Verifier:
     def __init__(self, acceptance: Acceptance, seed: np.random.SeedSequence | int = 0) -> None:
         self._acceptance = acceptance
         self._seed = np.random.SeedSequence(seed) if isinstance(seed, int) else seed
+        # Answers begun, by request, for requests with several samples.
         self._answers: Counter[int] = Counter()
-        """Answers begun, by request, for requests with several samples."""
         self._page = lru_cache(_PAGES)(self._drawn_page)
 
     def verify(self, batch: Batch) -> None:

@@ -16,8 +16,8 @@ from servetwin.sim.step_times.black_box_steps import ObservedRequest, StepInterv
 from servetwin.sim.step_times.fit import Fit, fit_line, fit_rows, noise_quantiles
 from servetwin.sim.step_times.step_time import FEATURES, ROW_KNOTS, FloatArray, features
 
+# An interval below this share of the median is two reads of the client, not a step.
 LEAST_SHARE = 0.1
-"""An interval below this share of the median is two reads of the client, not a step."""
 _ROWS_FROM = FEATURES.index("rows_from_0")
 _ROWS = slice(_ROWS_FROM, _ROWS_FROM + len(ROW_KNOTS))
 

@@ -21,8 +21,8 @@ from servetwin.sim.step_times.step_time import (
     totals_of,
 )
 
+# Standard deviation of the factor's logarithm: nine of ten are between 0.44 and 2.3.
 LOG_SPREAD = 0.5
-"""Standard deviation of the factor's logarithm: nine of ten are between 0.44 and 2.3."""
 
 
 def draw_extrapolation_factor(rng: np.random.Generator) -> float:

@@ -33,8 +33,8 @@ _HELD_OUT = 0.25
 _LEAST_BURSTS = 8
 _LEAST_PAIRS = 100
 _MOST_CORRELATION = 0.95
+# The share of the held-out error without a feature that must not be passed with it.
 _CLEARLY_BETTER = 0.9
-"""The share of the held-out error without a feature that must not be passed with it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ class Piece(NamedTuple):
     steps: int
 
 
+# More steps than any run has.
 NEVER = 1 << 62
-"""More steps than any run has."""
 
 
 class Line(NamedTuple):

@@ -32,11 +32,11 @@ from servetwin.sim.step_times.step_time import (
 from servetwin.workloads.errors import PolicyError, ProfileError, did_you_mean
 from servetwin.workloads.files import Drafts, document
 
+# The seconds of a feature; times far beyond a million could not be counted in units.
 Seconds = Annotated[float, Field(le=1e6)]
-"""The seconds of a feature; times far beyond a million could not be counted in units."""
 Factor = Annotated[float, Field(le=1e6)]
+# The largest value of a feature, such as pairs of positions.
 Work = Annotated[float, Field(ge=-1e18, le=1e18)]
-"""The largest value of a feature, such as pairs of positions."""
 
 
 _ROUNDED = (

@@ -27,14 +27,14 @@ from servetwin.sim.records.columns import Columns, Table, columns_of, rows_of
 from servetwin.sim.step_times.step_time import FloatArray
 from servetwin.workloads.program.package import shipped_json
 
+# ``not stated``, the fifth, is for a class of your own and for values that you give.
 Origin = Literal[
     "measured here", "measured by others", "kernel tables", "computed from data sheets",
     "not stated",
 ]  # fmt: skip
-"""``not stated``, the fifth, is for a class of your own and for values that you give."""
 
+# What each origin means, in a sentence.
 MEANINGS: dict[Origin, str] = shipped_json("sim/step_times/origins.json")
-"""What each origin means, in a sentence."""
 
 
 Provenance = Literal["measured", "interpolated", "extrapolated", "roofline"]

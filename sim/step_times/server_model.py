@@ -92,8 +92,8 @@ class UnmeasuredServer:
         """Accept every run: there is no bound to break."""
 
 
+# A step of eleven days; simulated time stays exact to the nanosecond.
 MOST_STEP_S = 1e6
-"""A step of eleven days; simulated time stays exact to the nanosecond."""
 
 
 def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str | None:
@@ -107,11 +107,11 @@ def _wrong_durations(durations_s: Any, shape: BatchShape, steps: int = 1) -> str
 
 
 RETURNED = {"seconds": _wrong_durations}
+# None is registered: a registered step time is a profile, a data sheet or a table.
 STEP_TIMES: Registry[StepTime] = Registry(
     "profile", "step time", "servetwin.sim.step_times.protocol:StepTime", "", {},
     checks="servetwin.sim.step_times.server_model:RETURNED",
 )  # fmt: skip
-"""None is registered: a registered step time is a profile, a data sheet or a table."""
 
 
 @dataclass(frozen=True)

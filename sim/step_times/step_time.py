@@ -33,12 +33,10 @@ from servetwin.sim.step_times.protocol import FloatArray as FloatArray
 from servetwin.sim.step_times.protocol import StepTime as StepTime
 from servetwin.workloads.native_class import mypyc_attr
 
+# Simulated time is in whole ticks of 2^-64 s: sums are exact, so ties are ties.
+# A run of k steps in closed form ends on the very tick on which k single steps end, whatever the
+# order of the additions. People, files and policies see seconds.
 TICK_BITS = 64
-"""Simulated time is in whole ticks of 2^-64 s: sums are exact, so ties are ties.
-
-A run of k steps in closed form ends on the very tick on which k single steps end, whatever the
-order of the additions. People, files and policies see seconds.
-"""
 SECONDS_PER_TICK = math.ldexp(1.0, -TICK_BITS)
 _TICKS_PER_S = math.ldexp(1.0, TICK_BITS)
 
@@ -48,9 +46,10 @@ def to_ticks(seconds: float) -> int:
     return int(seconds * _TICKS_PER_S)
 
 
+# Rows at which the per-row slope may change; the last segment is open.
 ROW_KNOTS = (0, 2, 4, 6, 7, 8, 12, 16, 24, 32, 64, 128, 512)
-"""Rows at which the per-row slope may change; the last segment is open."""
 
+# The features that a calibration fits. A profile may have ``rows_from_<n>`` for any n.
 FEATURES = (
     "constant",
     "decode_sequences",
@@ -61,16 +60,15 @@ FEATURES = (
     "prefill_context_tokens",
     "batch_pairs",
 )
-"""The features that a calibration fits. A profile may have ``rows_from_<n>`` for any n."""
+# The feature that grows faster than the batch; older profiles lack it, and most engines.
 BATCH_PAIRS = FEATURES.index("batch_pairs")
-"""The feature that grows faster than the batch; older profiles lack it, and most engines."""
 
 SWAPPED_TOKENS = "swapped_tokens"
+# The bits by which a unit of step times is longer than a tick: 2^-48 s.
 UNIT_BITS = 16
-"""The bits by which a unit of step times is longer than a tick: 2^-48 s."""
 UNIT_S = math.ldexp(1.0, UNIT_BITS - TICK_BITS)
+# Half of what a signed integer of 64 bits counts up to.
 _HALF_RANGE = 1 << 62
-"""Half of what a signed integer of 64 bits counts up to."""
 
 
 def shape_for(model: StepTime) -> Callable[[Batch], BatchShape]:
@@ -177,8 +175,8 @@ class LinearStepTime(AffineStepTime):
         if len(self.coefficients) == 6 + len(knots):
             self.coefficients += (0.0,)
         self.knots = knots
+        # Seconds per KV position that moves between device and host.
         self.swap_s = swap_s
-        """Seconds per KV position that moves between device and host."""
         units = [to_units(coefficient) for coefficient in self.coefficients]
         self._constant, self._decode, self._chunk, *self._rows = units[: 3 + len(knots)]
         self._context, self._pairs, self._prefill_context, self._batch = units[3 + len(knots) :]

@@ -14,8 +14,8 @@ from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import LONG_PROMPTS, Technique
 
+# N: one layer in N stays as it is; None: all layers change.
 OneIn = Annotated[int | None, Field(ge=2)]
-"""N: one layer in N stays as it is; None: all layers change."""
 
 
 class AttentionChange(Technique):

@@ -18,8 +18,8 @@ from servetwin.sim.techniques.technique import Technique
 
 _KeptShare = Annotated[float, Field(gt=0, le=1)]
 _BITMAP_BYTES = 1 / 8
+# Two bits for each of the two weights that remain of four, per weight.
 _INDEX_BYTES = 2 * 2 / 4 / 8
-"""Two bits for each of the two weights that remain of four, per weight."""
 
 
 class StructuredPruning(Technique):

@@ -25,8 +25,8 @@ def split_by_x(given: Any) -> Any:
     return given.split("x") if isinstance(given, str) else given
 
 
+# Passes or drafts for one token or block: each takes time to simulate.
 PassCount = Annotated[int, Field(ge=1, le=1_024)]
-"""Passes or drafts for one token or block: each takes time to simulate."""
 
 
 class DraftedDecoding(Technique):

@@ -26,8 +26,8 @@ from servetwin.sim.techniques.quantisation import format_on_device
 from servetwin.sim.techniques.setup import Setup
 from servetwin.workloads.errors import PolicyError, require_name
 
+# A token of entropy H is accepted with probability 1 - sqrt(0.2 H) or more (AdaEDL 2024).
 ENTROPY_FACTOR = 0.2
-"""A token of entropy H is accepted with probability 1 - sqrt(0.2 H) or more (AdaEDL 2024)."""
 
 
 def _measured(given: Any) -> Any:

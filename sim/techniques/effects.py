@@ -24,9 +24,13 @@ from servetwin.workloads.trace import Trace
 DEAD_BAND = 0.01
 CONFIDENCE = 0.95
 REPLICATIONS = 5
+# Replications of an effect with a sign that fewer leave unsure.
 MOST_REPLICATIONS = 20
-"""Replications of an effect with a sign that fewer leave unsure."""
 
+# The metrics that are compared, and the direction that is better. TTFT and decode TPS of a request
+# ``alone`` on the server and ``loaded``; ``ttft_from_admission`` is the loaded one without the time
+# in the queue; output throughput when saturated; ``memory``: the weights and the most KV that is
+# held for requests alone.
 METRICS = {
     "ttft_alone": "lower",
     "ttft_loaded": "lower",
@@ -36,11 +40,6 @@ METRICS = {
     "throughput": "higher",
     "memory": "lower",
 }
-"""The metrics that are compared, and the direction that is better.
-
-TTFT and decode TPS of a request ``alone`` on the server and ``loaded``; ``ttft_from_admission`` is
-the loaded one without the time in the queue; output throughput when saturated; ``memory``: the
-weights and the most KV that is held for requests alone."""
 
 Figures = dict[str, float | None]
 Sign = Literal["+", "-", "0", "?", ""]

@@ -107,8 +107,8 @@ class Quality:
         return -self.change if self.metric == "accuracy" else self.change
 
 
+# The quality of a lossless technique.
 KEPT = Quality("by definition", 0.0, "the answers stay the same")
-"""The quality of a lossless technique."""
 
 
 def quality_of(

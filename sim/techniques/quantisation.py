@@ -42,8 +42,8 @@ _KVName = Annotated[
     str, _require_one_of(name for name, size in KV_FORMATS.items() if size < BF16.weight_bytes)
 ]
 
+# Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models).
 BREAK_EVEN_WIDTH = 4096
-"""Model width at which products by LLM.int8 are as fast as in fp16 (Dettmers 2022: 6.7B models)."""
 
 Scales = Literal["static", "dynamic"]
 

@@ -14,8 +14,8 @@ from servetwin.sim.techniques.setup import Setup
 from servetwin.sim.techniques.technique import Experiment, Technique
 
 _NO_BUDGET = 1 << 20
+# Schedulers that admit a request to a free slot; all others admit at every step.
 _BY_REQUEST = ("static", "insertion")
-"""Schedulers that admit a request to a free slot; all others admit at every step."""
 
 
 class ServingTechnique(Technique):

@@ -95,17 +95,17 @@ def _trace(requests: Iterable[Request]) -> Trace:
     return Trace(tuple(requests), "experiment")
 
 
+# Contexts long enough for what depends on them to show.
 LONG_PROMPTS = Experiment(3000, 128, longest_tokens=3900, loaded=60, saturated=60)
-"""Contexts long enough for what depends on them to show."""
 
 
+# The largest whole and other parameters: more would overflow.
 _MOST_COUNT, _MOST_QUANTITY = 10_000_000, 1e9
-"""The largest whole and other parameters: more would overflow."""
 
 _PACKAGE = __name__.rpartition(".")[0]
 _FACTS: dict[str, dict[str, Any]] = shipped_json("sim/techniques/techniques.json")
+# The class of every shipped technique (``module:Class``), by name.
 SHIPPED = {name: f"{_PACKAGE}.{facts.pop('class')}" for name, facts in _FACTS.items()}
-"""The class of every shipped technique (``module:Class``), by name."""
 _NAMES = {place: name for name, place in SHIPPED.items()}
 
 Family = Literal["numbers", "attention", "kernels", "parallel", "decoding", "serving", "memory"]

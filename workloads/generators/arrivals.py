@@ -33,8 +33,8 @@ def capped(least: int, most: int | None) -> str:
 
 FloatArray = NDArray[np.float64]
 
+# The Weibull shapes that are asked for: beyond, the gamma function leaves the floats.
 _BURSTIEST, _STEADIEST = 0.1, 1000.0
-"""The Weibull shapes that are asked for: beyond, the gamma function leaves the floats."""
 
 
 class ArrivalProcess(Protocol):

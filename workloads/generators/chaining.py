@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from servetwin.workloads.block_ids import Chains, Ids
 
+# Comes before the first block of a prompt.
 ROOT = -1
-"""Comes before the first block of a prompt."""
 
+# No native id, so no prompt ever asks for the same block.
 _PRIVATE = -1
-"""No native id, so no prompt ever asks for the same block."""
 
 
 class Chaining:

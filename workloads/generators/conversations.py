@@ -84,10 +84,10 @@ class ConversationSpec:
         return "; ".join(parts)
 
 
+# The one sub-agent of the public sessions has 11 turns; these have 8 in the median.
 SUB_AGENT_TURNS = LognormalTokens(log(8), 0.6)
-"""The one sub-agent of the public sessions has 11 turns; these have 8 in the median."""
+# How long tools run: 1 s in the median.
 TOOL = LognormalPause(1.0)
-"""How long tools run: 1 s in the median."""
 
 
 def multi_turn(

@@ -22,8 +22,8 @@ from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Requests, Trace
 
 SOURCE = "generated"
+# A trace is held in memory, about 100 bytes a request and what it has beside its lengths.
 MOST_REQUESTS = 10_000_000
-"""A trace is held in memory, about 100 bytes a request and what it has beside its lengths."""
 FOLLOWERS_NOTE = (
     "requests with a parent arrive delay_s after its arrival, the earliest they can: meant for"
     " closed-loop replay, where they arrive delay_s after its answer"
@@ -122,8 +122,8 @@ def with_output_lengths(trace: Trace, outputs: TokenLaw, shown: str, seed: int) 
     return trace.changed(note, output_tokens=lengths, answer=repeat(None))
 
 
+# Shares of reasoning in the outputs of public traces: equidistant quantiles, and their source.
 REASONING: dict[str, dict[str, Any]] = shipped_json("workloads/generators/reasoning.json")
-"""Shares of reasoning in the outputs of public traces: equidistant quantiles, and their source."""
 
 
 def with_reasoning(trace: Trace, name: str, seed: int) -> Trace:

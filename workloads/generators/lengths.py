@@ -14,12 +14,12 @@ from servetwin.workloads.trace import Trace
 
 IntArray = NDArray[np.int64]
 
+# The largest count a trace file may hold.
 _MAX = 2**31 - 1
-"""The largest count a trace file may hold."""
+# The variance of the logarithm beyond which mean and CV say nothing.
 _WIDEST = 100.0
-"""The variance of the logarithm beyond which mean and CV say nothing."""
+# The largest power of e that is a float.
 _LARGEST_POWER = 700.0
-"""The largest power of e that is a float."""
 
 
 class TokenLaw(Protocol):

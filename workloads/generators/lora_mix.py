@@ -12,8 +12,8 @@ from servetwin.workloads.trace import Trace
 
 _FORM = "NAME=SHARE; write for example sql=0.3,chat=0.2, the rest is for the base model"
 _ROUNDING = 1e-9
+# How the note of a trace with a mix begins.
 LORA_NOTE = "LoRA modules: "
-"""How the note of a trace with a mix begins."""
 
 
 @dataclass(frozen=True, slots=True)

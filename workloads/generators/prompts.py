@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.request import Request
 
+# Below are 256 bytes and three special tokens of the bundled engine's vocabulary.
 FIRST_ID = 259
-"""Below are 256 bytes and three special tokens of the bundled engine's vocabulary."""
 
+# Common words: one token each in most tokenizers.
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="ascii").split())
-"""Common words: one token each in most tokenizers."""
 
 _WORDS = np.array(WORDS, dtype=object)
+# Blocks whose texts are kept: 100 MB of blocks of 64 tokens.
 _MOST_BLOCKS = 200_000
-"""Blocks whose texts are kept: 100 MB of blocks of 64 tokens."""
 _LARGEST_TABLE = 2**20
 _UINT64 = 2**64 - 1
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

@@ -26,10 +26,10 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.rows import counted
 from servetwin.workloads.trace import Trace
 
+# Times the error of a correlation that is none: their c.
 _SIGNIFICANT = 2.0
-"""Times the error of a correlation that is none: their c."""
+# The least number of correlations in a row that must be none.
 _LEAST_RUN = 5
-"""The least number of correlations in a row that must be none."""
 
 
 def block_length(series: npt.ArrayLike) -> int:
@@ -84,8 +84,8 @@ def _covariance(off: npt.NDArray[np.float64], lag: int) -> float:
     return float(off[: len(off) - lag] @ off[lag:]) / len(off)
 
 
+# A request and the later ones of its conversation, in the order of the trace.
 Conversation = list[Request]
-"""A request and the later ones of its conversation, in the order of the trace."""
 
 
 class Resampling:
@@ -180,12 +180,12 @@ class _OwnIds:
         return tuple(self._new_ids[one, copy] if self._owners[one] >= 0 else one for one in ids)
 
 
+# Think times that are drawn at a time.
 _DRAWN = 1024
-"""Think times that are drawn at a time."""
+# Conversations of each user, at least, where nothing else is said.
 ROUNDS = 20
-"""Conversations of each user, at least, where nothing else is said."""
+# Apart from the streams that the workload generators take from the same seed.
 _THINK_STREAM = 6
-"""Apart from the streams that the workload generators take from the same seed."""
 
 
 def sent_by_users(

@@ -56,8 +56,8 @@ class _Compaction:
         self._limit, self._summary_tokens = limit_tokens, summary_tokens
         self._rounds, self._chains, self._numbers = Repeats(trace), Chains(), count(1)
         self._summaries = defaultdict[str, _Summary](_Summary)
+        # By session, the recorded tokens of its last turn, answer included.
         self._before_tokens = defaultdict[str, int](int)
-        """By session, the recorded tokens of its last turn, answer included."""
 
     def of(self, request: Request) -> Iterator[Request]:
         """Yield a request as it is sent, after the one that asks for a summary if it needs one."""

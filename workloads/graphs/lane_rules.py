@@ -6,14 +6,14 @@ from typing import Any
 
 from servetwin.workloads.errors import TraceError
 
+# What AgentX fixes (AIPerf, ``docs/benchmark-modes/semianalysis-agentx-faq.md``).
 AGENTX: dict[str, Any] = {"scenario": "agentx", "idle_s": 10.0, "first_from": 0.0, "first_to": 1.0}
-"""What AgentX fixes (AIPerf, ``docs/benchmark-modes/semianalysis-agentx-faq.md``)."""
+# A shorter measured phase breaks the rules of AgentX.
 LEAST_MEASURED_S = 900.0
-"""A shorter measured phase breaks the rules of AgentX."""
+# Lanes draw trees for as long as they are told to, and the requests of a week fill a memory.
 MOST_MEASURED_S = 604_800.0
-"""Lanes draw trees for as long as they are told to, and the requests of a week fill a memory."""
+# A larger share of sessions that outgrow the context breaks them too.
 MOST_OVERFLOWED = 0.01
-"""A larger share of sessions that outgrow the context breaks them too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,10 @@ from servetwin.workloads.trace import Trace
 
 Item = TypeVar("Item")
 Tree = Sequence[Request]
+# Requests of the trace, and when they are sent.
 Due = list[tuple[Request, float]]
-"""Requests of the trace, and when they are sent."""
+# Random streams, apart from those that the workload generators take from the same seed.
 _CUTS, _ORDERS = 7, 8
-"""Random streams, apart from those that the workload generators take from the same seed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -72,13 +72,13 @@ class LaneSource(Generic[Item]):
             raise TraceError(f"{trace.source}: there is no session that a lane could replay")
         self.rules = trace.lanes
         self.replays: list[Replay] = []
+        # By request, its replay and what it is in the trace.
         self.sent: dict[str, tuple[Replay, Request]] = {}
-        """By request, its replay and what it is in the trace."""
         self.warm_up: set[str] = set()
         self.measured_from_s = inf
         self.ended_early: str | None = None
+        # Always 0: how many requests are left depends on the server.
         self.waiting = 0
-        """Always 0: how many requests are left depends on the server."""
         self._item_of, self._fail_fast = item_of, fail_fast
         self._longest = inf if context_tokens is None else context_tokens
         self._trees, self._repeats = _trees(trace, self.rules.idle_s), Repeats(trace)

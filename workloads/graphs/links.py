@@ -11,8 +11,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.trace import as_columns, column
 
+# The parents of every request, by its id; none for a root.
 Links = Mapping[str, Sequence[str]]
-"""The parents of every request, by its id; none for a root."""
 
 
 class BrokenLink(NamedTuple):

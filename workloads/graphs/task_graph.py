@@ -77,8 +77,8 @@ class TaskGraph(Generic[Item]):
         items = list(items)
         links = waits(map(request_of, items), closed_loop)
         self.roots: list[Item] = []
+        # The number of followers that have no time yet.
         self.waiting = 0
-        """The number of followers that have no time yet."""
         self._request_of = request_of
         self._followers: dict[str, list[_Follower]] = {}
         self._links, self._fail_fast = links, fail_fast

@@ -9,8 +9,8 @@ from typing import Any
 from servetwin.workloads.errors import ServetwinError, ShapeError
 from servetwin.workloads.fields import MAX_COUNT
 
+# Beyond all that is in use, and small enough for its square to be a number.
 _MAX_NUMBER = 1e18
-"""Beyond all that is in use, and small enough for its square to be a number."""
 _MAX_CHARACTERS = 60
 
 

@@ -8,8 +8,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pkgutil import resolve_name
 
+# A process, and the parent's end of its pipe.
 Child = tuple[BaseProcess, Connection]
-"""A process, and the parent's end of its pipe."""
 
 
 def start_child(place: str, *arguments: object, name: str, daemon: bool = False) -> Child:

@@ -8,8 +8,8 @@ from math import nan
 
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
+# Seconds, tokens per second and scales end far below.
 MOST_NUMBER = 1e12
-"""Seconds, tokens per second and scales end far below."""
 
 
 def number_in(text: str) -> float:

@@ -21,17 +21,17 @@ from servetwin.workloads.rows import RowError, Rows, counted
 from servetwin.workloads.trace import Trace
 
 BLOCK_TOKENS = 512
+# Blocks that rows of agents may have; the file does not say which.
 _AGENT_BLOCKS = (BLOCK_TOKENS, 256, 128, 64, 32, 16)
-"""Blocks that rows of agents may have; the file does not say which."""
+# A clock counts as coarse where more than this share of the gaps is 0.
 COARSE_CLOCK_TIES = 0.2
-"""A clock counts as coarse where more than this share of the gaps is 0."""
 
+# AIPerf's name of the context mode in which a row's prompt is whole although it has a delay.
 WHOLE_PROMPTS = "message_array_with_responses"
-"""AIPerf's name of the context mode in which a row's prompt is whole although it has a delay."""
 
 _FORMAT = check.RecordFormat.of("mooncake")
+# Stamps of agents are milliseconds too, but may have fractions.
 _AGENT_FIELDS = {**_FORMAT.checks, "timestamp": check.seconds}
-"""Stamps of agents are milliseconds too, but may have fractions."""
 recognises = _FORMAT.recognises
 
 

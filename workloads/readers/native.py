@@ -118,12 +118,12 @@ class _BlocksSoFar:
 
 _HEADER, _FORMAT = check.RecordFormat.of("native header"), check.RecordFormat.of("native")
 _FIELDS = {**_FORMAT.checks, "prompt": prompt_content}
+# What a recorded trace has beside its requests (``loadtest.recorded`` reads it).
 MEASURED = ("first_token_s", "last_token_s", "cached_tokens", "error")
-"""What a recorded trace has beside its requests (``loadtest.recorded`` reads it)."""
 _KNOWN = {*_FIELDS, *MEASURED}
 _AT_LEAST_1 = ("request_id", "prompt_tokens", "output_tokens")
+# The fields of most records, which depend on no other record.
 _PLAIN = {"arrival_s", *_AT_LEAST_1}
-"""The fields of most records, which depend on no other record."""
 
 
 def recognises(row: str) -> bool:

@@ -7,8 +7,8 @@ from servetwin.workloads.fields import text
 from servetwin.workloads.request import Message, PromptContent
 from servetwin.workloads.rows import RowError
 
+# About what tokenizers of large vocabularies make of English; of code and other languages less.
 BYTES_PER_TOKEN = 4
-"""About what tokenizers of large vocabularies make of English; of code and other languages less."""
 
 
 def prompt_content(name: str, value: Any) -> PromptContent:

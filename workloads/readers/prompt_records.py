@@ -34,8 +34,8 @@ class Exchange(NamedTuple):
     answer: str | None = None
 
 
+# Takes the prompt of a record; None for a record without one that could be sent.
 TakeRecord = Callable[[Record], Exchange | None]
-"""Takes the prompt of a record; None for a record without one that could be sent."""
 
 
 class PromptRecords:

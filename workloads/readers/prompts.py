@@ -21,8 +21,8 @@ from servetwin.workloads.tables.table import Cells, Table, delimiter_of, split_c
 from servetwin.workloads.trace import Trace
 
 FIELDS = ("prompt", "text")
+# Fields of our own traces, which may have a prompt too.
 _OF_TRACES = ("prompt_tokens", "arrival_s")
-"""Fields of our own traces, which may have a prompt too."""
 
 
 def recognises(row: str) -> bool:

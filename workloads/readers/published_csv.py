@@ -12,8 +12,8 @@ from servetwin.workloads.tables.table import Cells, Table, split_cells
 from servetwin.workloads.trace import Requests, Trace
 
 Kind = Literal["count", "seconds", "stamp", "text"]
+# The values of a row by field; a stamp is in nanoseconds since 1970.
 Values = dict[str, Any]
-"""The values of a row by field; a stamp is in nanoseconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ class CsvReader:
         return None
 
 
+# Of a request, as a row has them.
 _FIELDS = ("prompt_tokens", "output_tokens", "model", "kind")
-"""Of a request, as a row has them."""
 
 
 def _row_name(source: str, row: Values) -> str:

@@ -20,10 +20,10 @@ class Reader(Protocol):
         """Return the requests in file order, failed ones included."""
 
 
+# The readers, in the order in which they see the first row of a file.
 READERS: Registry[Reader] = Registry(
     **shipped_json("workloads/readers/registry.json"), error=TraceError
 )
-"""The readers, in the order in which they see the first row of a file."""
 
 
 def _wrong_trace(trace: Trace, rows: Rows) -> str | None:

@@ -58,8 +58,8 @@ def _by_arrival(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=lambda request: request.arrival_s)
 
 
+# An answer and the request after it may overlap by this much in a recording.
 _CLOCK_S = 0.01
-"""An answer and the request after it may overlap by this much in a recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ Measure = Literal["KS", "ratio", "difference"]
 RESAMPLED_KS, FITTED_KS, SESSION_KS = 0.05, 0.10, 0.10
 BURSTY_CV = 3.0
 MANY_TIES = 0.2
+# An index of dispersion over fewer windows says little.
 MIN_WINDOWS = 50
-"""An index of dispersion over fewer windows says little."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from servetwin.workloads.trace import Trace
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+# The blocks of each prompt as numbers from 0, and how often each number occurs.
 Numbered = tuple[list[IntArray], IntArray]
-"""The blocks of each prompt as numbers from 0, and how often each number occurs."""
 
 
 def lru_hits(

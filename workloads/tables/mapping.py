@@ -10,10 +10,10 @@ from io import StringIO
 from servetwin.workloads.errors import TraceError, require_name
 from servetwin.workloads.program.key_values import key_value
 
+# Seconds of each unit of time.
 UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-"""Seconds of each unit of time."""
+# Day or month first, as in 20/11/2026 09:00:00 and 11/20/2026 09:00:00.
 DATE_ORDERS = ("dmy", "mdy")
-"""Day or month first, as in 20/11/2026 09:00:00 and 11/20/2026 09:00:00."""
 
 
 STAMPS = ("arrival", "first_token", "last_token")
@@ -21,18 +21,19 @@ DURATIONS = ("ttft", "e2e", "queue")
 COUNTS = ("prompt_tokens", "output_tokens", "cached_tokens", "prefix_tokens")
 TEXTS = ("prompt", "answer", "request_id", "session_id", "parent_ids", "prefix_id", "status",
          "error", "model", "tenant")  # fmt: skip
+# Measured times, from which step times can be fitted.
 MEASURED = ("ttft", "e2e", "first_token", "last_token")
-"""Measured times, from which step times can be fitted."""
 
+# One of each: when a request came, how long its prompt is, and how long its answer.
 NEEDED = (("arrival",), ("prompt_tokens", "prompt"), ("output_tokens", "answer"))
-"""One of each: when a request came, how long its prompt is, and how long its answer."""
+# The words for what is needed, by its first quantity.
 WORDS: Mapping[str, str] = {
     "arrival": "the arrival",
     "prompt_tokens": "the tokens or the text of the prompt",
     "output_tokens": "the tokens or the text of the answer",
 }
-"""The words for what is needed, by its first quantity."""
 
+# Every key of a mapping.
 KNOWN = (
     *COUNTS,
     *TEXTS,
@@ -40,7 +41,6 @@ KNOWN = (
     *(f"{name}_{unit}" for name in STAMPS for unit in (*UNITS_S, *DATE_ORDERS)),
     *(f"{name}_{unit}" for name in DURATIONS for unit in UNITS_S),
 )
-"""Every key of a mapping."""
 
 
 def quantity_of(key: str) -> str:
@@ -57,8 +57,8 @@ def form_of(key: str) -> str:
     return form if timed else ""
 
 
+# The column of each key of ``KNOWN``.
 Columns = Mapping[str, str]
-"""The column of each key of ``KNOWN``."""
 OPTION = "--map"
 FORM = "QUANTITY=COLUMN"
 

@@ -117,8 +117,8 @@ _DATE = re.compile(
     rf",?[T ]\s*{_CLOCK}(?:\s*(?P<half>[AP]M))?{_ZONE}",
     re.IGNORECASE,
 )
+# Digits of the whole seconds since 1970, from 2001 to 2286.
 _DIGITS_OF_SECONDS = 10
-"""Digits of the whole seconds since 1970, from 2001 to 2286."""
 _DIGITS = {unit: _DIGITS_OF_SECONDS + 3 * place for place, unit in enumerate(UNITS_S)}
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 

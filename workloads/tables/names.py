@@ -25,13 +25,13 @@ def known_words(kind: str) -> frozenset[str]:
 _UNITS = {word: unit for unit, words in _KNOWN["units"].items() for word in words}
 _LEFT_OUT = known_words("left out")
 _TOKENS, _COUNT = known_words("tokens"), known_words("count")
+# The length of a request may be in bytes; that of a context may be the limit of a model.
 _LENGTHS = known_words("lengths")
-"""The length of a request may be in bytes; that of a context may be the limit of a model."""
 _ASKED, _ANSWERED = known_words("prompt"), known_words("answer")
 _ASKED_IN_TOKENS = _ASKED | known_words("prompt in tokens")
 _ANSWERED_IN_TOKENS = _ANSWERED | known_words("answer in tokens")
+# Words that may stand for a count of tokens without saying so.
 _COUNTED_ALONE = {word: name for name, words in _KNOWN["counts alone"].items() for word in words}
-"""Words that may stand for a count of tokens without saying so."""
 _ARRIVES, _BEGINS = known_words("arrives"), known_words("begins")
 _MOMENTS, _BESIDE = known_words("moments"), known_words("beside a moment")
 _BY_PHRASE: dict[tuple[str, ...], list[str]] = {}

@@ -19,10 +19,10 @@ _ANY = "arrival_s=COLUMN,prompt_tokens=COLUMN,output_tokens=COLUMN"
 _SHOWN_NAMES = 24
 _SHOWN_CHARACTERS = 40
 _SHOWN_STATES = 3
+# Names of a column that is one of states only where all of its cells are.
 _UNSURE_STATES = frozenset(("code", "result", "ok", "state"))
-"""Names of a column that is one of states only where all of its cells are."""
+# Whole numbers up to here are rather seconds than milliseconds.
 _WHOLE_SECONDS = 100_000
-"""Whole numbers up to here are rather seconds than milliseconds."""
 
 
 class Recognition:

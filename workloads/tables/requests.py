@@ -9,8 +9,8 @@ from servetwin.workloads.readers.prompt_fields import estimated_tokens
 from servetwin.workloads.request import BLOCK_TOKENS, Request
 from servetwin.workloads.tables.table import TableRow
 
+# One of the parents in a cell, which are separated by commas, semicolons or spaces.
 _NAME = re.compile(r"[^\s,;\[\]\"']+")
-"""One of the parents in a cell, which are separated by commas, semicolons or spaces."""
 
 
 def requests_of(source: str, rows: Sequence[TableRow]) -> list[Request]:

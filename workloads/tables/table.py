@@ -24,13 +24,13 @@ from servetwin.workloads.tables.moments import (
 
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLED_ROWS = 1_000
+# Rows by which columns are recognised.
 MOST_COLUMNS = 1_000
-"""Rows by which columns are recognised."""
 _LONGEST_CELL = 1 << 26
 
 Cells = dict[str, str]
+# The line of a row, and its cells or what is wrong with it.
 NumberedCells = tuple[int, Cells | RowError]
-"""The line of a row, and its cells or what is wrong with it."""
 
 
 class Table:

@@ -56,8 +56,8 @@ from servetwin.workloads.trace import Trace
 MOST_AT_ONCE = 64
 JOINING = (24, 60, 120, 240, 480)
 LEAST_OUTPUTS = 6
+# No burst may take more of the time left.
 _SHARE = 0.15
-"""No burst may take more of the time left."""
 
 
 def bursts(sender: BurstSender, limits: IdentifiedLimits) -> Iterator[list[BurstRequest]]:
@@ -134,10 +134,10 @@ def _equal(
             yield [BurstRequest(prompt, min(8, limits.longest - prompt))] * n
 
 
+# Of the time and the requests left, for the load of a round.
 LOAD_SHARE = 0.2
-"""Of the time and the requests left, for the load of a round."""
+# Of the context, where prompt lengths are known only when the server has counted them.
 INEXACT_SHARE = 0.9
-"""Of the context, where prompt lengths are known only when the server has counted them."""
 
 
 class BlackBoxCalibrator:

@@ -28,10 +28,10 @@ LADDER = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LONE_OUTPUTS = 8
 SMALL_PROMPT = 16
 BISECTIONS = 6
+# No lone prompt may take more of the time left.
 _LONE_SHARE = 0.05
-"""No lone prompt may take more of the time left."""
+# Of the length at which a limit on the number of requests would look like one on tokens.
 _KV_SHARE = 0.97
-"""Of the length at which a limit on the number of requests would look like one on tokens."""
 _OVERLAP = 0.7
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from servetwin.policies.config import PolicyConfig
 
+# Stands for a limit that no load reached: larger than any step or memory it is held against.
 UNSEEN_TOKENS = 1 << 20
-"""Stands for a limit that no load reached: larger than any step or memory it is held against."""
 LEAST_MAX_SEQS = 256
 
 

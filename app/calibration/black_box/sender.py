@@ -23,8 +23,8 @@ from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
 ROUND_TRIPS = 10
+# Lengths of the prompts that ask a server for its count of their tokens.
 PROBED_WORDS = (4, 12, 36, 108)
-"""Lengths of the prompts that ask a server for its count of their tokens."""
 PROBE_TIMEOUT_S = 30.0
 
 
@@ -53,8 +53,8 @@ class Burst:
         return float(match[1]) if match else None
 
 
+# Takes requests and how long to wait for their answers (seconds).
 SendBurst = Callable[[Sequence[Request], float], Burst]
-"""Takes requests and how long to wait for their answers (seconds)."""
 
 
 class Sender(Protocol):
@@ -82,8 +82,8 @@ class LiveSender:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint.salted()
+        # Pairs of words sent and prompt tokens counted by the server.
         self._counts: list[tuple[int, float]] = []
-        """Pairs of words sent and prompt tokens counted by the server."""
         self._counted_by = ""
 
     def __call__(self, requests: Sequence[Request], timeout_s: float) -> Burst:
@@ -193,11 +193,11 @@ def _counted(client: httpx.Client, endpoint: Endpoint, words: int) -> int | None
         return None
 
 
+# How often a burst is sent again when the server answers 429.
 REFUSALS = 3
-"""How often a burst is sent again when the server answers 429."""
 LEAST_LEFT_S = 1.0
+# Of the time left that a burst may take before it is given up.
 LONGEST_SHARE = 0.5
-"""Of the time left that a burst may take before it is given up."""
 
 
 class ProbeStopped(Exception):

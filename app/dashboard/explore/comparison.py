@@ -21,12 +21,12 @@ from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.metrics import duration_unit
 from servetwin.workloads.errors import PolicyError, ServetwinError
 
+# The control that names the policies, in the session and in the link.
 POLICIES_KEY = "compared"
-"""The control that names the policies, in the session and in the link."""
 OWN_LABEL = "this scenario"
 _MOST_POLICIES = 4
+# The labels to choose from; any other label of ``replay compare`` can be typed.
 LABELS = (*PAGE_CONTROLS["compared"].choices, *PRESETS)
-"""The labels to choose from; any other label of ``replay compare`` can be typed."""
 
 
 def chosen(scenario: ScenarioFile, place: Any = st) -> dict[str, ScenarioFile]:

@@ -20,8 +20,8 @@ from servetwin.sim.explain.bottleneck import (
 from servetwin.sim.records.metrics import LATENCIES, duration
 
 _WORTH_NAMING = 0.001
+# Share of the time with a step running from which on the server looks saturated.
 _ALWAYS = 0.9
-"""Share of the time with a step running from which on the server looks saturated."""
 _LABELS = dict(zip(LATENCIES, ("TTFT", "TPOT", "E2E"), strict=True))
 
 Kind = Literal["holds", "unsure", "fails", "none"]

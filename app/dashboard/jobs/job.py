@@ -44,8 +44,8 @@ class Job(Generic[Item, Result]):
     ) -> None:
         self.note: Any = None
         self.items = items
+        # The error that ended it early.
         self.problem: str | None = None
-        """The error that ended it early."""
         self.was_stopped = False
         self._function = function
         self._keys = dict(enumerate(keys))

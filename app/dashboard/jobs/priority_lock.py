@@ -12,11 +12,11 @@ from itertools import count
 from threading import Condition
 
 _LOOK_EVERY_S = 0.1
+# Work that has lasted as long is long.
 _LONG_S = 0.25
-"""Work that has lasted as long is long."""
 
+# The order of waiting sessions: rank, whether the work is long, number.
 Place = tuple["Rank", bool, int]
-"""The order of waiting sessions: rank, whether the work is long, number."""
 
 
 class Rank(IntEnum):

@@ -20,13 +20,13 @@ from typing import Any, Literal
 
 from servetwin.sim.experiments.parallel_map import TRIES, end_with_parent
 
+# Most jobs at a time; one more would share the flag of the oldest.
 _FLAGS = 1024
-"""Most jobs at a time; one more would share the flag of the oldest."""
 _LOOK_EVERY_S = 0.1
+# What a page waits for; or searches of many simulations, which must not hold that up.
 Work = Literal["figures", "search"]
-"""What a page waits for; or searches of many simulations, which must not hold that up."""
+# First answers, which the dashboard's own process computes, come before both.
 _NICENESS: dict[Work, int] = {"figures": 5, "search": 10}
-"""First answers, which the dashboard's own process computes, come before both."""
 
 
 class Pool:
@@ -72,8 +72,8 @@ class Pool:
         self._of_thread.process = executor
 
 
+# The pools of this dashboard that there are so far.
 _pools: dict[Work, Pool] = {}
-"""The pools of this dashboard that there are so far."""
 _starting, _spawning = Lock(), Lock()
 
 
@@ -113,8 +113,8 @@ class Stopped(Exception):
     """The work ended because its job was stopped."""
 
 
+# In a process: the flags of the jobs.
 _flags: Any = None
-"""In a process: the flags of the jobs."""
 
 
 def _begin(flags: Any, niceness: int) -> None:

@@ -62,5 +62,5 @@ class SharedResults(Generic[Key, Value]):
         return value
 
 
+# Of all jobs, by key: rows of figures, or searches of some twenty counts.
 RESULTS: SharedResults[Hashable, Any] = SharedResults(4096)
-"""Of all jobs, by key: rows of figures, or searches of some twenty counts."""

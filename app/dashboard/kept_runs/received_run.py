@@ -28,15 +28,15 @@ from servetwin.workloads.plugins import names_a_file
 MOST_FILES = 2_000
 _KEPT = {".json", ".jsonl", ".yaml", ".parquet", ".csv"}
 _SCENARIO = "scenario.yaml"
+# What zipfile raises for damaged, encrypted or unknown archives, and paths that cannot be.
 _UNREADABLE = (
     zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError,
     ValueError,
 )  # fmt: skip
-"""What zipfile raises for damaged, encrypted or unknown archives, and paths that cannot be."""
+# The keys of a scenario from which a server is built again.
 _NAMES_SERVER = (
     *(field.name for field in fields(Deployment)), "policies", "cluster", "eager_preset",
 )  # fmt: skip
-"""The keys of a scenario from which a server is built again."""
 
 
 def receive_run(root: Path, file_name: str, content: bytes) -> str:

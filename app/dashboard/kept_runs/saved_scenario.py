@@ -15,8 +15,8 @@ from servetwin.sim.records.run import RunError, machine_facts
 from servetwin.workloads.reading import sample_trace
 
 _MEMORY = "kv_tokens"
+# The key of the whole scenario, beside what ``replay --out`` records.
 FILE = "scenario_file"
-"""The key of the whole scenario, beside what ``replay --out`` records."""
 
 
 def save_run(root: Path, name: str, outcome: SimulatedScenario) -> Path:

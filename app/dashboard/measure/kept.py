@@ -34,8 +34,8 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.loadtest.report.load_notes import prompt_cache_warning
 from servetwin.workloads.errors import ServetwinError
 
+# The control that opens a run.
 OPEN = "measure_open"
-"""The control that opens a run."""
 _MESSAGE, _RECEIVED = "measure_message", "measure_received"
 _MOST_COMPARED = 8
 _FOUR_DIGITS = st.column_config.NumberColumn(format="%.4g")

@@ -26,8 +26,8 @@ from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.workloads.errors import ServetwinError
 
 _JOB = "plan_cheapest"
+# Columns that a window of 900 px shows; the others stand above the command, and in the files.
 _SHOWN = 5
-"""Columns that a window of 900 px shows; the others stand above the command, and in the files."""
 
 
 @dataclass(frozen=True, slots=True)

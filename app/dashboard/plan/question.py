@@ -19,10 +19,10 @@ from servetwin.sim.experiments.how_many import CountSearch, HowMany
 from servetwin.sim.records.metrics import SLO
 
 OWN_SERVER = "this server"
+# Their looks differ for every eye.
 MOST_CANDIDATES = 6
-"""Their looks differ for every eye."""
+# A label, and the scenario whose number is looked for.
 Candidate = tuple[str, ScenarioFile]
-"""A label, and the scenario whose number is looked for."""
 
 
 def query_of(base: ScenarioFile, what: What, think: str) -> Query:

@@ -16,8 +16,8 @@ from servetwin.sim.experiments.how_many import (
 )
 from servetwin.workloads.errors import ServetwinError
 
+# The largest number that is tried here; any other with ``servetwin capacity --most``.
 MOST: dict[What, int] = {"replicas": 256, "devices": 256, "users": 1024}
-"""The largest number that is tried here; any other with ``servetwin capacity --most``."""
 RATE_DRAWS = 10
 
 
@@ -50,8 +50,8 @@ class Search:
     candidate: int = 0
 
 
+# What a search finds, or why a candidate has no answer.
 Found = CountSearch | Capacity | str
-"""What a search finds, or why a candidate has no answer."""
 
 
 def run_search(one: Search) -> Found:

@@ -33,8 +33,8 @@ from servetwin.policies.presets import PRESETS
 from servetwin.sim.experiments.scenario import ClusterConfig
 from servetwin.workloads.errors import PolicyError
 
+# A choice that leaves a setting to the server.
 OWN = "server default"
-"""A choice that leaves a setting to the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +115,20 @@ def _adapter(control: Control) -> TypeAdapter[Any]:
     return TypeAdapter(types.get(control.kind, one))
 
 
+# The controls of the scenario, and those of single pages that a link may hold beside them.
 CONTROLS, PAGE_CONTROLS = (
     {name: Control.of(name, **row) for name, row in asset_table("controls.yaml")[part].items()}
     for part in ("scenario", "pages")
 )
-"""The controls of the scenario, and those of single pages that a link may hold beside them."""
 
 
 _SWITCH = {None: None, True: "on", False: "off"}
+# What controls show where a deployment leaves them out.
 _PLAIN = {"layout": "tp=1", "server": "none", "efficiency": ""}
-"""What controls show where a deployment leaves them out."""
 _SLIDER_RATE_PER_S = 10.0
 _SECTIONS = ("workload", "deployment", "policies", "cluster", "slo")
+# Sections whose settings may be left to the server.
 _OPEN = ("policies", "cluster")
-"""Sections whose settings may be left to the server."""
 
 
 def as_controls(scenario: ScenarioFile) -> dict[str, Any]:

@@ -102,13 +102,13 @@ MOST_MB = 50
 MOST_UNPACKED_MB = 50
 MOST_REQUESTS = 200_000
 MOST_KEPT = 4
+# A header and as many requests.
 READING_LIMITS = ReadingLimits(rows=MOST_REQUESTS + 1, seconds=20)
-"""A header and as many requests."""
 _MB = 1_000_000
 _CHUNK_BYTES = 1 << 20
 _FILE = "file-of-an-upload"
+# The key of their control, in the session and in the link.
 _COLUMNS = "columns"
-"""The key of their control, in the session and in the link."""
 _ASKED, _KNOWN, _PROBLEM = "asked_table", "known_columns", "columns_problem"
 _GZIP_MAGIC = b"\x1f\x8b"
 

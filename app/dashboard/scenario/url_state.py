@@ -23,8 +23,8 @@ from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.workloads.errors import did_you_mean
 
 _PROBLEMS, _FAULTY = "link_problems", "link_faulty"
+# Of one value of a link.
 _MOST_CHARACTERS = 2_000
-"""Of one value of a link."""
 
 
 def complain_of_link() -> None:

@@ -10,8 +10,8 @@ from servetwin.sim.step_times.profile import StepTimeFit
 from servetwin.sim.step_times.provenance import MeasuredRange
 
 _POINTS = 60
+# Curves go on to this many times what was measured.
 _BEYOND = 1.5
-"""Curves go on to this many times what was measured."""
 _UNMEASURED_SEQUENCES, _UNMEASURED_TOKENS = 64, 2048
 
 

@@ -11,8 +11,8 @@ from servetwin.app.dashboard.formatting import page_text
 from servetwin.app.figures.agreement import shown_metric
 from servetwin.app.words import asset_table
 
+# Written by ``python -m tests.benchmarks.real_gpus --write``: means and p90s, no requests.
 FILE = Path(__file__).with_suffix(".json")
-"""Written by ``python -m tests.benchmarks.real_gpus --write``: means and p90s, no requests."""
 EVIDENCE: dict[str, dict[str, str]] = asset_table("words.yaml")["evidence"]
 
 Results = Mapping[str, Any]

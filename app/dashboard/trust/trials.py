@@ -9,13 +9,13 @@ import pandas as pd
 from servetwin.app.reports.report_folders import NamedRun, Trial, find_runs
 from servetwin.workloads.errors import ServetwinError
 
+# Written by the demo on the bundled engine (the bundled sample, four load tests).
 EXAMPLE = Path(__file__).parent / "example"
-"""Written by the demo on the bundled engine (the bundled sample, four load tests)."""
+# Wrote it.
 COMMAND = "servetwin demo"
-"""Wrote it."""
 
+# What a narrow window shows comes first.
 ERROR_COLUMNS = ("metric", "verdict", "predicted", "measured", "error", "limit")
-"""What a narrow window shows comes first."""
 
 
 @cache

@@ -71,8 +71,8 @@ def from_folder(folder: Path) -> ShownRun:
 
 
 MOST_LINES = 120
+# Requests that arrive within the window that a page begins with.
 _ARRIVALS = 60
-"""Requests that arrive within the window that a page begins with."""
 
 Window = tuple[float, float]
 

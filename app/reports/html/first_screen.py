@@ -28,8 +28,8 @@ from servetwin.app.words import METRICS, number
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.records.metrics import SLO
 
+# More trials than these are folded, the worst first.
 MOST_TRIALS = 3
-"""More trials than these are folded, the worst first."""
 _VERDICT = re.compile(r"(?:The prediction (?:holds|is REFUTED)|Cannot tell): (\w)")
 _SHOWN_QUANTILE = "p90"
 _PRINTED_CURVES = 2

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from servetwin.sim.records.metrics import SLO
 
 
+# What a picture of each extension begins with.
 KINDS = {".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG", ".html": b"<!DOCTYPE html>"}
-"""What a picture of each extension begins with."""
 _NEEDS_NEITHER = "an .html needs neither"
 
 

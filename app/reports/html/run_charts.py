@@ -12,13 +12,13 @@ from servetwin.sim.records.metrics import LATENCIES, SLO
 from servetwin.sim.records.tasks import task_of
 from servetwin.workloads.errors import ServetwinError
 
+# With more runs than these there are no timelines of single requests.
 MOST_TIMELINES = 4
-"""With more runs than these there are no timelines of single requests."""
 
 _DISTRIBUTIONS, _OVER_TIME, _REQUESTS = "Distributions", "Over time", "Requests and memory"
 
+# Draws runs; returns None where they have nothing to draw.
 _Draw = Callable[[Sequence[NamedRun], Looks, SLO], canvas.Figure | None]
-"""Draws runs; returns None where they have nothing to draw."""
 
 
 def run_charts(
@@ -98,6 +98,7 @@ def _label(metric: str) -> str:
     return METRICS[metric].label
 
 
+# Section, title and figure of each chart, by its name on the command line.
 _CHARTS: Mapping[str, tuple[str, str, _Draw]] = {
     **{
         name.removesuffix("_s"): (
@@ -116,4 +117,3 @@ _CHARTS: Mapping[str, tuple[str, str, _Draw]] = {
     "lag": (_OVER_TIME, "Schedule lag: how late the client was", _lag),
     "server": (_OVER_TIME, "Requests running and waiting, and KV memory", _server),
 }  # fmt: skip
-"""Section, title and figure of each chart, by its name on the command line."""

@@ -211,8 +211,8 @@ def _ridge(hardware: Hardware, model: ModelShape, element_bytes: float | None) -
     }
 
 
+# Kind of product, whether scores go through memory, and title of the table.
 _PRODUCTS: list[tuple[str, bool, str]] = asset_table("words.yaml")["products"]
-"""Kind of product, whether scores go through memory, and title of the table."""
 _KINDS = ("projections", "attention", "FFN", "total")
 _MOST_COLUMNS = 7
 _LONGEST_NAME = 18

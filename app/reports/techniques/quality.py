@@ -153,8 +153,8 @@ def _source_lines(judged: Sequence[RatedEffect]) -> Iterator[str]:
 
 MODEL = "llama-2-7b"
 _WORDS = asset_table("words.yaml")["formats"]
+# The technique that puts weights into a format, by the format.
 TECHNIQUES = _WORDS["techniques"] | {name: f"gguf:format={name}" for name in BLOCK_FORMATS}
-"""The technique that puts weights into a format, by the format."""
 
 
 def formats_report(name: str | None) -> dict[str, Any]:

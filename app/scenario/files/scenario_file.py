@@ -48,8 +48,8 @@ from servetwin.workloads.transform import at_rate, limit
 from servetwin.workloads.yaml_text import YamlError, load_yaml
 
 GENERATED, SAMPLE = "generated", "sample"
+# Where a generated workload names no number.
 GENERATED_REQUESTS = 2_000
-"""Where a generated workload names no number."""
 _GROUPS = 16
 _SETTINGS: dict[str, type[Any]] = {"policies": PolicyConfig, "cluster": ClusterConfig}
 
@@ -163,8 +163,8 @@ def _listed(section: Any) -> Any:
     return section
 
 
+# The deployment that the dashboard begins with.
 FIRST_SERVER = Deployment(model="llama-3-8b", gpu="h100")
-"""The deployment that the dashboard begins with."""
 
 
 class Limits(FrozenModel):

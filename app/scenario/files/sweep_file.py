@@ -25,8 +25,8 @@ from servetwin.workloads.files import Drafts
 from servetwin.workloads.trace import Trace
 
 SWEEP, RATE = "sweep", "rate_per_s"
+# The values of a point by key, and its rate.
 Point = Mapping[str, Any]
-"""The values of a point by key, and its rate."""
 
 _NAME_ANOTHER = "name another --out, or --overwrite it"
 

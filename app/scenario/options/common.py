@@ -145,10 +145,10 @@ class Additions:
         return json.dumps(asdict(self), default=str)
 
 
+# A chart of one run, or of several beside each other.
 RunChart = Literal[
     "ttft", "tpot", "e2e", "ttft-over-time", "tpot-over-time", "throughput", "server", "requests",
 ]  # fmt: skip
-"""A chart of one run, or of several beside each other."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from servetwin.workloads.generators.pauses import PauseDistribution
     from servetwin.workloads.generators.prefixes import PrefixGroups
 
+# The fields that keys set, by name of a distribution (of lengths, of pauses) or rules of lanes.
 _KEYS: Mapping[str, Mapping[str, Mapping[str, str]]] = shipped_json(
     "app/scenario/options/distributions.json"
 )
-"""The fields that keys set, by name of a distribution (of lengths, of pauses) or rules of lanes."""
 LENGTHS = tuple(_KEYS["lengths"])
 STRUCTURES = ("independent", "shared-prefix", "multi-turn", "agentic")
 
+# The 95 % point of the standard normal distribution.
 _Z95 = 1.6448536269514722
-"""The 95 % point of the standard normal distribution."""
 _LENGTH_FORM = "N|DISTRIBUTION[:KEY=N,...]"
 PromptTokens = Annotated[
     str | None,
@@ -158,8 +158,8 @@ class UsualLengths(NamedTuple):
     cv: float
 
 
+# The distribution of lengths where none is named.
 USUAL = "lognormal"
-"""The distribution of lengths where none is named."""
 USUAL_PROMPTS, USUAL_OUTPUTS = UsualLengths(128.0, 0.8), UsualLengths(24.0, 0.6)
 
 

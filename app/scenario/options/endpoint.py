@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from servetwin.workloads.generators.lora_mix import LoraMix
 
 
+# An API: one of OpenAI's, or the server's own.
 Api = Literal["completions", "chat", "embeddings", "native"]
-"""An API: one of OpenAI's, or the server's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,14 +39,14 @@ OWN_LENGTHS = (
     "--prompt-tokens and --output-tokens are of a generated load, and --trace has its own lengths; "
     "--prompt-scale and --output-scale change them"
 )
+# Requests that users take in turn until the end, where no option says how many.
 ENDLESS_REQUESTS = 1000
-"""Requests that users take in turn until the end, where no option says how many."""
 
 
+# For which a level of a climb is sent.
 CLIMB_S = 20.0
-"""For which a level of a climb is sent."""
+# Of a level whose load is generated: enough to prove 99 % if none misses.
 GENERATED_REQUESTS = 400
-"""Of a level whose load is generated: enough to prove 99 % if none misses."""
 
 
 @dataclass(frozen=True, slots=True)

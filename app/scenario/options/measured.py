@@ -18,8 +18,8 @@ from servetwin.app.scenario.options.trace import TraceOptions
 if TYPE_CHECKING:
     from servetwin.loadtest.endpoint import Endpoint
 
+# Policies of a run that was recorded; those of a live engine have names, or are in its log.
 RECORDED_SETTINGS = ("preset", "batching", "kv", "prefix_cache", "settings")
-"""Policies of a run that was recorded; those of a live engine have names, or are in its log."""
 _PARTS_OF_A_TRACE = (
     "reader", "columns", "max_bad_rows", "start_s", "end_s", "limit", "prompt_scale",
     "output_scale",

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
     from servetwin.app.scenario.answers import What
 
+# The options of a replay that hold for a comparison too.
 KEPT = ("scenario", "seed", "full_check", "out", "overwriting", "as_json")
-"""The options of a replay that hold for a comparison too."""
 Replications = Annotated[int | None, Option(min=0, max=MOST_REPLICATIONS)]
+# Replications where no option says how many.
 OF_A_RATE, OF_A_COUNT = 10, 20
-"""Replications where no option says how many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.program.key_values import key_values
 
 FORMS = "kernels|layers:DIR|operators:MLP,ATTENTION|phases:FILE|sheet"
+# The files of each kind of evidence.
 _FILES = {"kernels": 0, "layers": 1, "operators": 2, "phases": 1, "sheet": 0}
-"""The files of each kind of evidence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,16 +43,15 @@ _CONTEXTS = (32, 128, 512)
 _CHUNKS = (8, 32, 64, 128, 256, 512)
 _KNEES = (1.0, 8.0)
 _LEAST = 1e-3
+# Of torch's matrix rate: some kernels are faster.
 _MOST_COMPUTE = 4.0
-"""Of torch's matrix rate: some kernels are faster."""
+# Of the measured bandwidth. The engine reads the weights of one row about as fast as memory allows,
+# faster only from a cache: what a step takes beyond that is overhead. Without these bounds a
+# calibration cannot tell the two apart.
 _MEMORY = (0.85, 1.5)
-"""Of the measured bandwidth. The engine reads the weights of one row about as fast as memory
-allows, faster only from a cache: what a step takes beyond that is overhead. Without these bounds a
-calibration cannot tell the two apart.
-"""
 
+# Of what matrix products reach: softmax and small matrices are slow on a CPU.
 _ATTENTION = (0.02, 2.0)
-"""Of what matrix products reach: softmax and small matrices are slow on a CPU."""
 
 
 def fitted_shapes(ranges: Mapping[str, float], max_seqs: int) -> list[BatchShape]:

@@ -46,8 +46,8 @@ def measured_hardware(threads: int = 1, ways: int = 1) -> Hardware:
     )
 
 
+# Divide the token counts of experiments, which are made for a GPU, by this on a CPU.
 SMALLER = 4
-"""Divide the token counts of experiments, which are made for a GPU, by this on a CPU."""
 _ALONE, _SATURATED = 12, 32
 
 
@@ -97,11 +97,10 @@ def _one_after_the_other(requests: Iterable[Request]) -> Trace:
 
 
 _FIGURES: Mapping[str, Mapping[str, str]] = asset_table("words.yaml")["verified_effects"]
+# What is compared, and its name in tables.
+# Alone: medians, since one pause of the machine moves the mean of few requests. Saturated: means.
+# ``memory``: weights, and the most keys and values that the saturated requests hold.
 METRICS = {name: words["label"] for name, words in _FIGURES.items()}
-"""What is compared, and its name in tables.
-
-Alone: medians, since one pause of the machine moves the mean of few requests. Saturated: means.
-``memory``: weights, and the most keys and values that the saturated requests hold."""
 
 Figures = Mapping[str, float]
 

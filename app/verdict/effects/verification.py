@@ -42,10 +42,10 @@ from servetwin.sim.step_times.profile import Profile
 from servetwin.workloads.trace import Trace
 
 EFFECT = "effect.json"
+# The relative error that a predicted ratio may have.
 LIMIT = 0.10
-"""The relative error that a predicted ratio may have."""
+# A change below this counts as none.
 DEAD_BAND = 0.02
-"""A change below this counts as none."""
 PAIRS = 5
 
 
@@ -168,8 +168,8 @@ class EffectVerification:
         yield EFFECT, (json.dumps(self.as_dict(), indent=1) + "\n").encode()
 
 
+# Starts the engine of a side, for as long as a block lasts.
 Start = Callable[[Side], AbstractContextManager[LiveEngine]]
-"""Starts the engine of a side, for as long as a block lasts."""
 
 
 @dataclass(frozen=True, slots=True)

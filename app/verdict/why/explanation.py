@@ -26,10 +26,10 @@ from servetwin.sim.records.run import Files, RunError
 from servetwin.workloads.errors import os_errors
 from servetwin.workloads.files import mapping_in
 
+# The file of a run folder that holds an explanation.
 WHY = "why.json"
-"""The file of a run folder that holds an explanation."""
+# Arrivals come so much later from simulation to simulation that has the measured steps.
 _SHIFT_S = 0.0005
-"""Arrivals come so much later from simulation to simulation that has the measured steps."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,23 +37,23 @@ from servetwin.workloads.errors import PolicyError
 LATENCIES = ("ttft_s", "tpot_s")
 SPEEDS = (0.95, 0.975, 1.0, 1.025, 1.05)
 AS_STATED = "as stated"
+# Logarithm of the odds of "as stated" before anything was measured: settings are mostly right, and
+# the best of many values explains chance too.
 _ODDS = 10.0
-"""Logarithm of the odds of "as stated" before anything was measured: settings are mostly right, and
-the best of many values explains chance too."""
 _SEARCH_SEEDS, _SEEDS = range(2), range(4)
 _REFINEMENTS = 2
 _FINALISTS = 5
 _BLOCKS, _SAMPLES = 10, 200
+# The mean residual below which a simulation is as good as exact, and the largest that counts.
 _LEAST, _MOST = 0.01, 2.0
-"""The mean residual below which a simulation is as good as exact, and the largest that counts."""
 _UNLIKELY, _TIED = 0.05, 0.1
 
 _AS_STATED = (1.0, 1.0)
 
 Floats = npt.NDArray[np.float64]
+# Absolute residuals: of requests by latency, of steps, of the KV memory; NaN where nothing was
+# measured.
 Losses = Sequence[Floats]
-"""Absolute residuals: of requests by latency, of steps, of the KV memory; NaN where nothing was
-measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from servetwin.app.verdict.measured_facts import MeasuredFacts
 from servetwin.policies.config import PolicyConfig, has_token_budget
 
+# The share of the KV memory from which on its size can be told.
 _LEAST_USAGE = 0.02
-"""The share of the KV memory from which on its size can be told."""
 
 
 def most_running(facts: MeasuredFacts) -> int:
@@ -66,12 +66,12 @@ def server_notes(facts: MeasuredFacts) -> Iterator[str]:
 Value = float | int | str | bool
 
 BATCHINGS = ("static", "insertion", "continuous", "chunked", "prefill-first", "unified")
+# Hypotheses on step times, and whether they change steps without prompts, and with them.
 STEP_TIMES = {
     "step times": (True, True),
     "step times of decodes": (True, False),
     "step times of prompts": (False, True),
 }
-"""Hypotheses on step times, and whether they change steps without prompts, and with them."""
 _POINTS = 7
 _SCALES = (1.081, 2.0)
 

@@ -10,13 +10,13 @@ from servetwin.sim.catalogue.hardware import Collective, Link
 from servetwin.workloads.errors import ShapeError
 
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+# (bytes, seconds) by rising size. The bytes of a gather, a scatter or an exchange are those of
+# all ranks together, as nccl-tests counts them.
 Points = tuple[tuple[float, float], ...]
-"""(bytes, seconds) by rising size. The bytes of a gather, a scatter or an exchange are those of
-all ranks together, as nccl-tests counts them."""
 Curves = Mapping[tuple[Collective, int], Points]
 
+# Of the peak per direction: a switch that reduces lets all-reduces seem a little faster.
 MOST_SHARE = 1.25
-"""Of the peak per direction: a switch that reduces lets all-reduces seem a little faster."""
 
 
 def bus_share(collective: Collective, ranks: int) -> float:

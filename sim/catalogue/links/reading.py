@@ -27,8 +27,8 @@ _ELEMENT_BYTES = {"half": 2, "bfloat16": 2, "float16": 2, "int8": 1, "fp8": 1, "
 _OURS = ("collective", "ranks", "size_bytes", "time_us")
 _VIDUR = ("num_workers", "size")
 _KERNELS = ("num_gpus", "message_size", "latency")
+# (collective, ranks, bytes, seconds).
 Point = tuple[Collective, int, float, float]
-"""(collective, ranks, bytes, seconds)."""
 Reader = Callable[[dict[str, str]], Point]
 
 

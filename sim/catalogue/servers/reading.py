@@ -20,9 +20,9 @@ _NAME = re.compile(r"(vllm|sglang|trtllm|tensorrt-llm)(?:@v?(\d\S*))?", re.IGNOR
 _IMAGE = re.compile(r"(?:vllm-openai|sglang|tensorrt-llm/release):v?(\d[\w.]*)")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _PAIR = re.compile(r"'?\b([a-z]\w*)'?\s*[=:]\s*('[^']*'|\"[^\"]*\"|[\w.:/+-]+)")
+# Patterns: of the lines that dump all settings, of the version of a server, of what it printed by
+# the role of the setting, and of the logs of each backend.
 _LOGS: dict[str, Any] = shipped_json("sim/catalogue/servers/logs.json")
-"""Patterns: of the lines that dump all settings, of the version of a server, of what it printed by
-the role of the setting, and of the logs of each backend."""
 
 
 def read_server(text: str) -> ServerSettings:

@@ -18,8 +18,8 @@ from servetwin.workloads.errors import PolicyError, did_you_mean
 from servetwin.workloads.program.key_values import number_in
 from servetwin.workloads.program.package import shipped_json
 
+# Flags, without dashes, and their values; a switch is ``true`` or ``false``.
 Pairs = list[tuple[str, str]]
-"""Flags, without dashes, and their values; a switch is ``true`` or ``false``."""
 
 _FILE: dict[str, dict[str, Any]] = shipped_json("sim/catalogue/servers/flags.json")
 BACKENDS = tuple(_FILE)
@@ -107,8 +107,8 @@ def _dashed(name: str) -> str:
 Backend = Literal["vllm", "sglang", "trtllm"]
 
 _DEFAULTS: dict[str, dict[str, Any]] = shipped_json("sim/catalogue/servers/defaults.json")
+# Which roles are counts, and what stands for an order, a format of keys and values, a multiple.
 _VALUES: dict[str, Any] = shipped_json("sim/catalogue/servers/values.json")
-"""Which roles are counts, and what stands for an order, a format of keys and values, a multiple."""
 
 
 @dataclass(frozen=True, slots=True)

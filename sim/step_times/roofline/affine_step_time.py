@@ -50,8 +50,8 @@ class ByStart:
         return int(self(start, _HERE)[0])
 
 
+# (first position, rows) of each.
 Chunks = tuple[tuple[int, int], ...]
-"""(first position, rows) of each."""
 
 
 class DraftTime:
@@ -64,8 +64,8 @@ class DraftTime:
         self, drafting: Drafting, model: AffineStepTime, expected_units: Callable[[float], int]
     ) -> None:
         self._drafting = drafting
+        # Probability of each step that a sequence still drafts in it.
         self.shares: tuple[float, ...] = drafting.step_shares or (1,) * len(drafting.step_rows)
-        """Probability of each step that a sequence still drafts in it."""
         self._model, self._expected_units = model, expected_units
         self._drafted = Remembered(self._of_drafted)
         self._readings = Remembered(self._of_prompts)
@@ -161,8 +161,8 @@ class DraftTime:
         return round(runs * self._expected_units(rows * share / runs)) if runs else 0
 
 
+# (rows, rows that need logits, whether prompts are among them).
 Rows = tuple[float, float, bool]
-"""(rows, rows that need logits, whether prompts are among them)."""
 
 
 def _units(seconds: Callable[..., float], arguments: tuple[Any, ...]) -> int:

@@ -54,8 +54,8 @@ class Kernels:
     attention_slowdown: float = 1.0
 
 
+# Kernels whose launch takes no time.
 IDEAL_KERNELS = Kernels(launches_per_layer=0)
-"""Kernels whose launch takes no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +168,9 @@ class Adapters:
         return ACTIVATION_BYTES * sum(params)
 
 
+# A part of the weights that a checkpoint may have in a format of its own; the embedding is of the
+# head.
 Part = Literal["gemm", "experts", "head"]
-"""A part of the weights that a checkpoint may have in a format of its own; the embedding is of the
-head."""
 
 
 @dataclass(frozen=True)

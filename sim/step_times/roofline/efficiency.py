@@ -11,8 +11,8 @@ from servetwin.sim.catalogue.versions import of_version
 from servetwin.sim.step_times.protocol import FloatArray
 from servetwin.workloads.program.package import shipped_json
 
+# How far from its bounds a search begins.
 _INSIDE = 1e-6
-"""How far from its bounds a search begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,13 @@ class Efficiency:
 
 
 DEFAULT = Efficiency()
+# The data sheet itself: no overhead, a sharp knee.
 IDEAL = Efficiency(1.0, 1.0, 0.0, inf, 0.0, 0.0, 0.0)
-"""The data sheet itself: no overhead, a sharp knee."""
 
 
 _SERVED = shipped_json("sim/catalogue/efficiencies.json")
+# The server whose efficiency a device has where none is named.
 USUAL = "vllm"
-"""The server whose efficiency a device has where none is named."""
 
 
 def served_efficiency(backend: str, device: str, version: str | None = None) -> Efficiency:

@@ -161,35 +161,31 @@ def _read(entry: dict[str, Any]) -> Format:
 
 
 _FILE = shipped_json("sim/step_times/roofline/formats.json")
+# The formats by name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and ``awq``
+# have zeros of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp). ``llm-int8`` has
+# one column in a hundred in fp16, the most that outliers take, and the bandwidth of BLOOM-176B at
+# batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
 FORMATS: dict[str, Format] = {entry["name"]: _read(entry) for entry in _FILE["weights"]}
-"""The formats by name. ``int4`` weighs ``grouped_bytes(4, 128, zero_bits=16)``; ``gptq`` and
-``awq`` have zeros of 4 bits; those from ``q8_0`` on are the blocks of GGUF (llama.cpp).
-
-``llm-int8`` has one column in a hundred in fp16, the most that outliers take, and the bandwidth of
-BLOOM-176B at batch 1: 239 ms per token in bf16, 282 ms with half the bytes (Belkada 2022).
-"""
 BF16 = FORMATS["bf16"]
+# The formats of published weights, by their ``WeightFormat``.
 CHECKPOINTS: dict[str, Format] = {
     "bf16": BF16,
     "fp8": FORMATS["fp8"],
     "int8": FORMATS["w8a8"],
     "w4a16": FORMATS["gptq"],
 } | {entry["name"]: _read(entry) for entry in _FILE["checkpoints"]}
-"""The formats of published weights, by their ``WeightFormat``."""
+# The formats of GGUF, which llama.cpp reads.
 BLOCK_FORMATS = tuple(name for name, form in FORMATS.items() if form.source.startswith("GGUF"))
-"""The formats of GGUF, which llama.cpp reads."""
 
+# Bytes per element of keys and values.
+# ``fp8`` is E4M3 with a scale per tensor, ``bf8`` E5M2 without one. ``int8`` has an fp32 scale per
+# head of 128, ``int4`` an fp16 scale and zero per head of 128; ``q8_0`` and ``q4_0`` are blocks of
+# GGUF.
 KV_FORMATS: dict[str, float] = _FILE["keys_and_values"]
-"""Bytes per element of keys and values.
-
-``fp8`` is E4M3 with a scale per tensor, ``bf8`` E5M2 without one. ``int8`` has an fp32 scale per
-head of 128, ``int4`` an fp16 scale and zero per head of 128; ``q8_0`` and ``q4_0`` are blocks of
-GGUF.
-"""
 
 
+# What remains of the bf16 peak where weights are turned to bf16 inside the product; assumed.
 _DEQUANTISED_SHARE = 0.9
-"""What remains of the bf16 peak where weights are turned to bf16 inside the product; assumed."""
 
 
 def on_device(form: WeightFormat, hardware: Hardware) -> Format:

@@ -20,10 +20,10 @@ from servetwin.sim.step_times.roofline.parallel import Parallel
 IntArray = npt.NDArray[np.int64]
 
 STATE_BYTES = 2
+# Multiply and add, per element of a state, token and pass over it.
 STATE_FLOPS = 2
-"""Multiply and add, per element of a state, token and pass over it."""
+# Without FlashAttention: scores written, read by the softmax, written, read by the product.
 SCORE_PASSES = 4
-"""Without FlashAttention: scores written, read by the softmax, written, read by the product."""
 
 
 @dataclass(frozen=True, slots=True)

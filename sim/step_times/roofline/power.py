@@ -27,8 +27,8 @@ from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.program.package import shipped_json
 
 POWER: dict[str, Any] = shipped_json("sim/catalogue/power.json")
+# Steps whose sizes are within 6 % are counted as one.
 _OF_AN_OCTAVE = 6
-"""Steps whose sizes are within 6 % are counted as one."""
 
 
 def powered(server: ServerModel) -> tuple[Deployment, float]:

@@ -158,8 +158,8 @@ class AttentionCost:
         return efficiency.seconds(compute_s, memory_s)
 
 
+# The bytes of an element of a partial attention result.
 PARTIAL_BYTES = 4
-"""The bytes of an element of a partial attention result."""
 
 
 class Messages:

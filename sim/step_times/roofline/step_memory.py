@@ -15,8 +15,8 @@ from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention, Dense, FeedForward, LatentAttention, Mixer
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
 
+# Elements per row of each buffer that lives.
 Buffers = tuple[float, ...]
-"""Elements per row of each buffer that lives."""
 
 
 def _layer_buffers(
@@ -60,13 +60,13 @@ def _ffn_elements(ffn: FeedForward, width: int) -> tuple[float, float, float]:
     return (ffn.matrices - 1) * active, active, ffn.top_k * width
 
 
+# Logits are compared in float32, whatever the head computes in.
 LOGIT_BYTES = 4
-"""Logits are compared in float32, whatever the head computes in."""
+# Per logit where a token is drawn: the logits, their distribution, random bits, the times that
+# these stand for, and the quotient of both, in 4 bytes each.
 DRAWN_LOGIT_BYTES = 20
-"""Per logit where a token is drawn: the logits, their distribution, random bits, the times that
-these stand for, and the quotient of both, in 4 bytes each."""
+# Without FlashAttention: scores, and their softmax.
 SCORE_TENSORS = 2
-"""Without FlashAttention: scores, and their softmax."""
 
 _MIB = 2**20
 
@@ -171,8 +171,8 @@ def _segment_bytes(size_bytes: float) -> float:
     return 2.0 * _MIB * ceil(size_bytes / (2 * _MIB))
 
 
+# On each device, the driver's context and the workspace of libraries.
 RUNTIME_BYTES = 0.5e9
-"""On each device, the driver's context and the workspace of libraries."""
 
 
 @dataclass(frozen=True, slots=True)

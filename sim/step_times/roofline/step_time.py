@@ -31,10 +31,10 @@ from servetwin.sim.step_times.step_time import (
     to_units,
 )
 
+# The bits by which a unit of ``ContextStepTime`` is longer than a tick: 2^-56 s.
 _FINE_BITS = 8
-"""The bits by which a unit of ``ContextStepTime`` is longer than a tick: 2^-56 s."""
+# Units that 64 bits hold, of one group of layers beside others.
 _MOST_UNITS = 1 << 60
-"""Units that 64 bits hold, of one group of layers beside others."""
 
 
 def roofline_step_time(deployment: Deployment) -> StepTime:

@@ -10,8 +10,8 @@ from servetwin.sim.step_times.tables.interpolate import Interpolated, LevelArray
 
 AXES = ("chunk rows", "chunk start", "decodes", "context")
 _ROWS, _START, _DECODES, _CONTEXT = range(4)
+# In this order places without a measurement are filled: time is smoothest along a context.
 _FILLED_ALONG = (_CONTEXT, _START, _DECODES, _ROWS)
-"""In this order places without a measurement are filled: time is smoothest along a context."""
 
 
 class AttentionGrid(Interpolated):

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from servetwin.sim.step_times.provenance import Provenance
 from servetwin.sim.step_times.step_time import FloatArray
 
+# From the surest to the least sure; a level is a place in this tuple.
 LEVELS: tuple[Provenance, ...] = ("measured", "interpolated", "extrapolated")
-"""From the surest to the least sure; a level is a place in this tuple."""
 
 Places = npt.NDArray[np.int64]
 LevelArray = npt.NDArray[np.int8]
@@ -191,8 +191,8 @@ def as_levels(measured: npt.NDArray[np.bool_], inside: npt.NDArray[np.bool_]) ->
 
 
 _FEWEST_POINTS = 4
+# Median of |z| of a standard normal z.
 _MEDIAN_OF_NORMAL = 0.6745
-"""Median of |z| of a standard normal z."""
 
 
 @dataclass(frozen=True, slots=True)

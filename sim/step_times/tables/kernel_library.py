@@ -35,8 +35,8 @@ from servetwin.workloads.errors import ProfileError, TraceError, did_you_mean, r
 from servetwin.workloads.files import cache_folder, write_whole
 from servetwin.workloads.program.package import shipped_json
 
+# Files whose change makes a kept entry worthless.
 _SOURCES = ("kernel_library.py", "kernel_names.json", "plausibility.py")
-"""Files whose change makes a kept entry worthless."""
 _HEAD = ("description", "doubts", "left_out_s")
 
 
@@ -87,22 +87,22 @@ def _keep(path: Path, entry: dict[str, Any], before: int) -> None:
 
 
 PACKAGES = ("aiconfigurator_core", "aisimulate_core")
+# The distribution of a package, where it has another name than the package.
 DISTRIBUTIONS = {"aisimulate_core": "aisimulate"}
-"""The distribution of a package, where it has another name than the package."""
 UNKNOWN = "of unknown version"
 BACKENDS = ("vllm", "sglang", "trtllm")
 
+# The package's names of our devices, widths and formats. Of formats the best comes first: some are
+# of few devices, or stand in for one whose table is doubtful. ``left_out_s`` are seconds that a
+# step of ranks takes beyond the tables, by the start of a model's name: of MiniMax M2 the norm of
+# queries and keys over all ranks, an all-reduce in each of 62 layers (15 us, fitted).
 _NAMES: dict[str, Any] = shipped_json("sim/step_times/tables/kernel_names.json")
-"""The package's names of our devices, widths and formats. Of formats the best comes first:
-some are of few devices, or stand in for one whose table is doubtful. ``left_out_s`` are seconds
-that a step of ranks takes beyond the tables, by the start of a model's name: of MiniMax M2 the norm
-of queries and keys over all ranks, an all-reduce in each of 62 layers (15 us, fitted)."""
 SYSTEMS: dict[str, str] = _NAMES["systems"]
+# Decodes, and the context of each, of the step that tells the share of estimated parts.
 _PROBE = (4, 1024)
-"""Decodes, and the context of each, of the step that tells the share of estimated parts."""
 
+# The package's name of the format of each part.
 Formats = dict[str, str]
-"""The package's name of the format of each part."""
 
 
 def open_kernels(
@@ -357,8 +357,8 @@ def _hub_name(package: str, model: str) -> str:
     )
 
 
+# Backends by device, by the plain name of a model.
 Support = dict[str, dict[str, tuple[str, ...]]]
-"""Backends by device, by the plain name of a model."""
 
 
 def backends_with_tables(model: str, device: str) -> tuple[str, ...]:

@@ -43,8 +43,8 @@ class KernelTimes(Protocol):
 
 
 _CONTEXTS = (1, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+# Assumed of a factor on all times: the tables are of kernels, and no server was measured.
 _LOG_DEVIATION = 0.10
-"""Assumed of a factor on all times: the tables are of kernels, and no server was measured."""
 
 
 class KernelTable(PiecewiseStepTime, Table):

@@ -30,8 +30,8 @@ from servetwin.workloads.errors import ProfileError
 from servetwin.workloads.files import document
 from servetwin.workloads.yaml_text import YamlError, load_yaml
 
+# Batches whose longest context costs no more than this above the mean say nothing of skew.
 _LEAST_GAP = 0.02
-"""Batches whose longest context costs no more than this above the mean say nothing of skew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +68,13 @@ def fit_skew(
     return ContextSkew(counts, np.clip(excesses_s / gaps_s, 0.0, 1.0))
 
 
+# Operators of ``dense.csv`` that run once a step, not once a layer.
 _ONCE = ("embedding", "final_layernorm")
-"""Operators of ``dense.csv`` that run once a step, not once a layer."""
+# Operators that run twice a layer: before attention, and before the feed-forward part.
 _TWICE = ("layernorm",)
-"""Operators that run twice a layer: before attention, and before the feed-forward part."""
 _NEEDED = ("layernorm", "qkv_proj", "o_proj", *_ONCE)
+# Operators that a model without experts needs too.
 _FEED_FORWARD = ("gate_up_proj", "down_proj")
-"""Operators that a model without experts needs too."""
 _HEAD = ("lm_head", "sampler")
 _ATTENTION = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
 _SKEW_TIMES = ("t_mean_us", "t_max_us", "t_skew_us")

@@ -12,23 +12,19 @@ from servetwin.workloads.errors import ProfileError, TraceError, require_name
 from servetwin.workloads.files import open_text
 from servetwin.workloads.rows import RowError, utf8
 
+# By unit: the least and the most that the shortest time of a table may last, the seconds of the
+# unit, and the units that shorter and longer times look like. Steps, in ms: no kernel is quicker
+# than 1 us, and no table's shortest step takes longer than 10 s. Kernels, in us: a GPU starts none
+# quicker than in 1 us; the shortest of a file takes less than 1 ms.
 _UNITS = {
     "ms": (1e-6, 10.0, 1e-3, "microseconds or nanoseconds", "seconds"),
     "us": (0.3e-6, 1e-3, 1e-6, "nanoseconds", "ms or seconds"),
 }
-"""By unit: the least and the most that the shortest time of a table may last, the seconds of the
-unit, and the units that shorter and longer times look like.
 
-Steps, in ms: no kernel is quicker than 1 us, and no table's shortest step takes longer than 10 s.
-Kernels, in us: a GPU starts none quicker than in 1 us; the shortest of a file takes less than 1 ms.
-"""
-
+# A share that a time may fall by where there is more work. Kernels have dips where a tile fits: up
+# to 6 % in layer times measured through vLLM on two devices. The published table of splitwise-sim
+# has 9 % between answers of different length.
 MOST_FALL = 0.20
-"""A share that a time may fall by where there is more work.
-
-Kernels have dips where a tile fits: up to 6 % in layer times measured through vLLM on two devices.
-The published table of splitwise-sim has 9 % between answers of different length.
-"""
 
 
 class Measurements:

@@ -13,8 +13,8 @@ from servetwin.sim.step_times.protocol import StepTime
 
 _CONTEXT = 1024
 _BATCHES = (1, 2, 4, 8, 16)
+# The share by which measured kernels of one kind differ from call to call.
 _NOISE = 0.08
-"""The share by which measured kernels of one kind differ from call to call."""
 
 
 def doubts_of(

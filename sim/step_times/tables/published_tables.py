@@ -140,11 +140,11 @@ def _surface(table: Measurements, column: str, axis: str, tokens: "pd.Series[flo
 
 
 _TENSOR_PARALLEL = "num_tensor_parallel_workers"
+# Columns that say whose operators these are; the rows must agree in them.
 _MODEL = (
     "n_head", "n_q_head", "n_kv_head", "n_embd", "n_expanded_embd", "vocab_size", "use_gated_mlp",
     "block_size",
 )  # fmt: skip
-"""Columns that say whose operators these are; the rows must agree in them."""
 
 _NEEDED = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_act", "mlp_down_proj")
 _PREFILL, _DECODE, _EMBEDDING = "attn_prefill", "attn_decode", "emb"

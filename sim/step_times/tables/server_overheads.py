@@ -45,14 +45,14 @@ GIVEN = "given"
 FITTED = "fitted"
 
 _SHIPPED = shipped_json("sim/catalogue/overheads.json")
+# The largest plausible value of each term; more than that is not a host but a mistake.
 MOST_S: dict[str, float] = _SHIPPED["most_s"]
-"""The largest plausible value of each term; more than that is not a host but a mistake."""
+# The least and the largest value of each term.
 RANGES: dict[str, tuple[float, float]] = {
     **{name: (0.0, most_s) for name, most_s in MOST_S.items()},
     "factor": (0.3, 3.0),
     "most_chunks": (1.0, math.inf),
 }
-"""The least and the largest value of each term."""
 _NOTHING_S = 1e-12
 _OF_STEPS = ("step_s", "sequence_s", "prefill_step_s", "prefill_chunk_s", "prefill_row_s")
 
