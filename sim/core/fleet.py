@@ -122,9 +122,9 @@ class Fleet:
             self._held.append((request, row))
 
     def _at(self, tick: int, action: Delivery) -> None:
-        self._events.post(tick, next(self._ranks), partial(self._do, action))
+        self._events.post(tick, next(self._ranks), partial(self._happen, action))
 
-    def _do(self, action: Delivery) -> None:
+    def _happen(self, action: Delivery) -> None:
         """Let something happen, unless all requests have ended and none comes."""
         if self._open or self.has_more():
             action()
