@@ -63,6 +63,9 @@ class Requests(Sequence[Request]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
     def with_columns(self, **columns: Iterable[Any]) -> "Requests":
         """Return the requests with other values, already checked, of the fields that are named."""
         new = {name: _array(name, columns[name], len(self)) for name in columns}

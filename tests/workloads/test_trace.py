@@ -124,6 +124,14 @@ def test_one_value_may_be_that_of_all() -> None:
     assert columns[0].block_tokens is None
 
 
+def test_equal_requests_have_one_hash_as_columns_or_not() -> None:
+    listed = tuple(Request(str(n), float(n), 4, 2) for n in range(3))
+    held = as_columns(listed)
+    assert held == listed
+    assert {held: "columns"}[as_columns(listed)] == "columns"
+    assert hash(held) == hash(listed)
+
+
 def test_a_place_that_is_not_there_is_an_index_error() -> None:
     with pytest.raises(IndexError):
         as_columns([Request("a", 0.0, 1, 1)])[1]
