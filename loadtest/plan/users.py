@@ -5,6 +5,7 @@ without change, and worker processes can share its users.
 """
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -32,6 +33,8 @@ def with_users(
     time after the one before. Arrivals are the earliest possible ones, as of a server that answers
     at once. Raises ``LoadTestError`` where there are fewer requests than users.
     """
+    if not ramp_up_s < inf:
+        raise LoadTestError(f"--ramp-up {ramp_up_s:g}: must be 0 s or more")
     if len(trace) < users:
         has = f"{trace.source} has {counted(len(trace), 'request')}, fewer than one for each user"
         raise LoadTestError(f"--concurrency {users}: {has}")

@@ -127,7 +127,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pretended(predicted).save(root / "alike")
     pretended(predicted, slower=2.0).save(root / "slower")
     state = pd.DataFrame(
-        [(0.0, 1.0, 2.0, 0.5, 0, 0, 0), (1.0, 2.0, 0.0, 0.25, 0, 0, 0)], columns=list(COLUMNS)
+        [(0.0, 1.0, 2.0, 0.5, 0, 0, 0, 0, 0), (1.0, 2.0, 0.0, 0.25, 0, 0, 0, 0, 0)],
+        columns=list(COLUMNS),
     )
     state.to_parquet(root / "alike" / FILE_NAME)
     return root
@@ -258,7 +259,7 @@ def test_nothing_from_a_trace_becomes_markup(tmp_path: Path) -> None:
     run.scenario |= {"trace": EVIL, "notes": [EVIL]}
     run.scenario["endpoint"] |= {"model": EVIL, "base_url": EVIL}
     run.meta["processor"] = EVIL
-    server = pd.DataFrame([(0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0)], columns=list(COLUMNS))
+    server = pd.DataFrame([(0.0, 1.0, 1.0, 0.5, *[0.0] * 5)], columns=list(COLUMNS))
     page = Page(render_html([NamedRun(EVIL, run, server)], []))
     assert len(page.all("script")) == len(page.scripts) == 3
     assert page.all("img") == []
