@@ -104,6 +104,8 @@ def _is_section(hint: Any) -> bool:
 def _default(value: Any) -> str:
     if isinstance(value, FrozenModel | Deployment | PydanticUndefinedType | tuple):
         return ""
+    if value == "":
+        return "none"
     return f"`{str(value).lower() if isinstance(value, bool | None) else value}`"
 
 

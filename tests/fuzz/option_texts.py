@@ -25,6 +25,8 @@ from servetwin.loadtest.mock.plan import parse_fault
 from servetwin.loadtest.options import parse_cancellation, parse_give_up
 from servetwin.loadtest.report.limits import parse_conditions, parse_slo
 from servetwin.loadtest.sweep.run_sweep import parse_budget
+from servetwin.sim.core.autoscaling import parse_rule
+from servetwin.sim.core.faults import parse_faults
 from servetwin.sim.step_times.tables.server_overheads import parse_overheads
 from servetwin.sim.techniques.quality import parse_own_qualities
 from servetwin.sim.techniques.registry import find_technique, parse_efficiency
@@ -65,6 +67,8 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "sampling": (parse_sampling, ("temperature=0.7,top_p=0.9",)),
     "lora_mix": (lambda text: parse_lora_mix(text, 0), ("a=0.5,b=0.25", "a=1")),
     "fault": (parse_fault, ("cut:every=2,after=8", "freeze:at_s=.5,for_s=1e-1", "status:code=429")),
+    "faults": (parse_faults, ("crash:replica=1,at_s=9,for_s=.5", "slow:replica=0,at_s=1,factor=2")),
+    "rule": (parse_rule, ("queue:target=4,min=1,max=16", "schedule:steps=4/16@28800,max=20")),
     "mapping": (parse_mapping, ("arrival_s=ts,prompt_tokens=in,output_tokens=out",)),
     "header_columns": (parse_header_columns, ("tenant=X-Tenant,user=X-User",)),
     "point": (parse_point, ("ttft=0.21,tpot=0.019,users=2,prompt=64,output=8",)),

@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 _READS_TEXT = re.compile(
     r"^def (?:parse_(\w+)|(\w+)_of)\(\s*texts?: (?:str|Sequence|Iterable)", re.M
 )
-_INSIDE = {"spec", "numbers", "records"}
+_INSIDE = {"spec", "numbers", "records", "entry"}
 """Parts of other readers, and what reads files."""
 
 
