@@ -13,7 +13,7 @@ from types import ModuleType
 
 PURE = "SERVETWIN_PURE"
 """The environment variable that turns the compiled core off, where it is not empty."""
-SOURCES = ("policies", "sim/core", "sim/records", "sim/step_times", "workloads")
+SOURCES = ("policies", "sim/catalogue", "sim/core", "sim/records", "sim/step_times", "workloads")
 """Folders with all that the compiled modules are made of and import."""
 _COMPILED = (
     *("servetwin.policies.", "servetwin.sim.", "servetwin__mypyc"),
