@@ -90,23 +90,26 @@ def simulate_cluster(
         if run_ahead is not None and decode is None:
             send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
         else:
-            service: Service = comes_and_goes or entrance
-            if decode is not None:
-                service = PrefillDecode(entrance, decode, link)
-            clients = Clients(env, recorder, service.receive, on_arrival)
-            service.listen(clients.ended)
-            if comes_and_goes is not None:
-                comes_and_goes.has_more = clients.has_more
-            clients.start(enumerate(requests) if source is None else source.roots, source)
-            env.run()
+            service = PrefillDecode(entrance, decode, link) if decode else comes_and_goes
+            clients = Clients(env, recorder, (service or entrance).receive, on_arrival)
+            _send_in_events(clients, service or entrance, requests, source)
         if run_ahead is not None:
             run_ahead.finish()
         recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    finished = _with_tasks(finished_run(recorder, run_to_end(run)), recorder, source)
-    if comes_and_goes is not None:
-        finished.extra["fleet"] = comes_and_goes.figures()
-    return finished
+    finished = finished_run(recorder, run_to_end(run))
+    return _with_figures(finished, recorder, source, comes_and_goes)
+
+
+def _send_in_events(
+    clients: Clients, service: Service, requests: Iterable[Request], source: Source | None
+) -> None:
+    """Send all requests, each at its time or behind others, and run all events."""
+    service.listen(clients.ended)
+    if isinstance(service, Fleet):
+        service.has_more = clients.has_more
+    clients.start(enumerate(requests) if source is None else source.roots, source)
+    clients.env.run()
 
 
 def _fleet(
@@ -125,8 +128,12 @@ def _fleet(
     return Fleet(plan, entrance, lambda place: build(places[place].policies), pools[0].policies)
 
 
-def _with_tasks(finished: Run, recorder: Recorder, source: Source | None) -> Run:
-    """Add the tasks of requests that follow others, and the figures of lanes."""
+def _with_figures(
+    finished: Run, recorder: Recorder, source: Source | None, fleet: Fleet | None
+) -> Run:
+    """Add the tasks of requests that follow others, and the figures of lanes and of a fleet."""
+    if fleet is not None:
+        finished.extra["fleet"] = fleet.figures()
     if source is not None:
         columns = finished.table("requests")
         columns.update(task_columns(columns, recorder.requests, source))

@@ -247,11 +247,13 @@ def run_energy(run: Run, scenario: Scenario) -> Energy:
     """
     steps, ranks = columns_of(run.table("steps")), scenario.cluster.ranks
     span_s = float(steps["end_s"].max() - steps["start_s"].min())
+    paid_h = run.extra.get("fleet", {}).get("hours_by_replica")
     joules, first, never = 0.0, 0, dict[str, None]()
     for server, count, _ in scenario.pools():
         (deployment, watts), last = powered(server), first + count * ranks
         here = (steps["replica"] >= first) & (steps["replica"] < last)
-        shares_s = full_power_s(deployment, rows_of(steps, here), (last - first) * span_s)
+        on_s = (last - first) * span_s if paid_h is None else 3600 * sum(paid_h[first:last])
+        shares_s = full_power_s(deployment, rows_of(steps, here), on_s)
         joules += watts * deployment.parallel.devices / ranks * shares_s
         first = last
         never |= dict.fromkeys(unmeasured(deployment))

@@ -104,6 +104,17 @@ def test_a_replica_without_a_step_is_idle() -> None:
     assert run_energy(run, scenario).joules == pytest.approx(one + idle, rel=1e-9)
 
 
+def test_a_replica_that_nobody_pays_for_draws_nothing() -> None:
+    """Of at most eight replicas one serves: its energy is that of one without a rule."""
+    trace = even(20, 0.5)
+    alone, scenario = simulated(trace)
+    rule = "utilisation:target=0.9,min=1,max=8"
+    ruled = replace(scenario, cluster=ClusterConfig(autoscaling=rule))
+    run = run_once(trace, ruled)
+    expected, found = run_energy(alone, scenario).joules, run_energy(run, ruled).joules
+    assert found == pytest.approx(expected, rel=0.01)
+
+
 def test_figures_follow_from_the_joules() -> None:
     run, scenario = simulated(even(20, 0.1))
     found, summary = run_energy(run, scenario), run.summary()
