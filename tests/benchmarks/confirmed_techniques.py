@@ -69,13 +69,14 @@ def lines(kept: dict[str, Any]) -> Iterator[str]:
             )
     signs = [effect["sign_right"] for effect in effects]
     sizes = [effect["inside"] for effect in effects]
-    first = next(iter(kept.values()))
+    dates = sorted({record["date"] for record in kept.values()})
+    machines = sorted({record["machine"] for record in kept.values()})
     yield ""
     yield (
         f"{len(kept)} techniques, {len(effects)} effects: the sign is right in "
         f"{signs.count(True)}, wrong in {signs.count(False)}, not known in {signs.count(None)}; "
         f"the size is inside in {sizes.count(True)} ({sizes.count(True) / len(sizes):.0%}). "
-        f"Measured on {first['machine']}, {first['date']}."
+        f"Measured on {', '.join(machines)}, {' to '.join({dates[0]: 0, dates[-1]: 0})}."
     )
 
 
