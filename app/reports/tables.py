@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 WIDTH = 100
-FLEET_COUNTS = ("crashes", "lost", "retried", "started", "drained")
+FLEET_COUNTS = ("crashes", "lost", "retried", "timed_out", "started", "drained")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 
@@ -109,7 +109,8 @@ def fleet_lines(summary: Mapping[str, Any]) -> list[str]:
         parts.append(f"{price * hours:,.2f} at list prices")
     if least := fleet.get("least_replica_hours"):
         parts.append(f"an ideal autoscaler needs {number(least, 1.0)} replica-hours")
-    parts += [f"{name} {fleet[name]:,}" for name in FLEET_COUNTS if fleet[name]]
+    counts = ((name.replace("_", " "), fleet[name]) for name in FLEET_COUNTS)
+    parts += [f"{name} {count:,}" for name, count in counts if count]
     return ["", *wrap("; ".join(parts), WIDTH, subsequent_indent="  ")]
 
 

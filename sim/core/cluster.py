@@ -119,8 +119,8 @@ def _fleet(
     places = [pool for pool in pools for _ in range(pool.replicas)]
     if any(p.role != "serve" or p.ranks > 1 or p.policies.far_cache_shared for p in pools):
         raise PolicyError(
-            "faults and autoscaling are of replicas that serve whole requests, each on its own; "
-            "leave out prefill_replicas, decode_replicas, ranks and far_cache_shared"
+            "faults, autoscaling and timeouts are of replicas that serve whole requests, each on "
+            "its own; leave out prefill_replicas, decode_replicas, ranks and far_cache_shared"
         )
     if plan.rule is not None and len(pools) > 1:
         raise PolicyError("autoscaling starts replicas of one kind; give one profile")

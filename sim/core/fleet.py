@@ -21,6 +21,7 @@ from servetwin.sim.core.environment import NEVER
 from servetwin.sim.core.faults import Crash, Fault, Slow
 from servetwin.sim.core.pools import RoutedReplicas
 from servetwin.sim.core.replica import Listener
+from servetwin.sim.core.simulate import as_sequence
 from servetwin.sim.core.tick_queue import Delivery, TickQueue
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
 from servetwin.workloads.native_class import mypyc_attr
@@ -33,7 +34,8 @@ class FleetPlan:
     """What fails when, and how replicas are added and taken away.
 
     With a rule, ``replicas`` serve from the start; without one, all do. Health checks notice a
-    crash after ``detection_s``; a request is sent again up to ``retries`` times.
+    crash after ``detection_s``; a request is sent again up to ``retries`` times. A client leaves
+    ``timeout_s`` after it sent a request, if it has no whole answer by then.
     """
 
     replicas: int
@@ -41,6 +43,7 @@ class FleetPlan:
     rule: Autoscaling | None = None
     detection_s: float = 30.0
     retries: int = 1
+    timeout_s: float = inf
 
     @property
     def most(self) -> int:
@@ -80,11 +83,13 @@ class Fleet:
         self._draining: set[int] = set()
         # Those that come back after a crash.
         self._down: set[int] = set()
-        # By place that is down, what it held; until that is noticed.
-        self._lost: dict[int, list[Sequence]] = {}
-        self._held: list[tuple[Request, int]] = []
+        # Those whose crash nobody has noticed.
+        self._lost: set[int] = set()
+        # By row of each request that is open, the place that has it; none while it is held.
+        self._under_way: dict[int, dict[int, Sequence]] = {}
+        self._held: list[int] = []
         self._tries: Counter[int] = Counter()
-        self._open = self._open_tokens = self._ended_tick = 0
+        self._open_tokens = self._ended_tick = 0
         self._ttft_s: list[float] = []
         # [seconds, replicas that serve] at each change.
         self.sizes: list[list[float]] = [[0.0, len(self._serving)]]
@@ -111,34 +116,61 @@ class Fleet:
 
     def receive(self, request: Request, row: int) -> None:
         """Send a request to the replica that the router chooses, once one serves."""
-        self._open += 1
+        self._under_way[row] = {}
         self._open_tokens += request.total_tokens
-        self._send(request, row)
+        if self.plan.timeout_s < inf:
+            self._at(to_ticks(self._latest_s(row)), partial(self._time_out, row))
+        self._send(row)
 
-    def _send(self, request: Request, row: int) -> None:
+    def _latest_s(self, row: int) -> float:
+        return self.recorder.sent_s(row) + self.plan.timeout_s
+
+    def _send(self, row: int) -> None:
         if self._serving:
-            self.entrance.receive(request, row)
+            self.entrance.receive(self.recorder.requests[row], row, self._enter)
         else:
-            self._held.append((request, row))
+            self._held.append(row)
+
+    def _enter(self, seq: Sequence, place: int) -> None:
+        self.recorder.arrived(seq, place)
+        self._under_way[seq.number][place] = seq
 
     def _at(self, tick: int, action: Delivery) -> None:
         self._events.post(tick, next(self._ranks), partial(self._happen, action))
 
     def _happen(self, action: Delivery) -> None:
         """Let something happen, unless all requests have ended and none comes."""
-        if self._open or self.has_more():
+        if self._under_way or self.has_more():
             action()
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        if self.plan.rule is not None:
-            ttft_s = self.recorder.ttft_s(seq.number) if refusal is None else inf
-            self._ttft_s.append(ttft_s)
-        self._close(seq, refusal)
+        row, recorder = seq.number, self.recorder
+        is_late = refusal is None and recorder.last_token_s(row) > self._latest_s(row)
+        if row in self._under_way and not is_late:  # else its client has left, or will have
+            self._close(seq, refusal)
         if place in self._draining:
             self._free_if_idle(place)
 
+    def _time_out(self, row: int) -> None:
+        """Let a client leave that has no whole answer."""
+        if row in self._under_way:
+            for place, seq in self._under_way[row].items():
+                self._replicas[place].abort(seq, self.env.tick)
+            if row in self._held:
+                self._held.remove(row)
+            self.counts["timed_out"] += 1
+            error = f"timeout: no complete answer within {self.plan.timeout_s:.4g} s"
+            self._fail(row, error, self._latest_s(row))
+
+    def _fail(self, row: int, error: str, left_s: float = inf) -> None:
+        self.recorder.failed(row, error, left_s)
+        seq = as_sequence(self.recorder.requests[row], 0.0, None, row)
+        self._close(seq, Refusal("queue_full", error))  # its client may try later
+
     def _close(self, seq: Sequence, refusal: Refusal | None) -> None:
-        self._open -= 1
+        if self.plan.rule is not None:
+            self._ttft_s.append(inf if refusal else self.recorder.ttft_s(seq.number))
+        del self._under_way[seq.number]
         self._open_tokens -= self.recorder.requests[seq.number].total_tokens
         self._ended_tick = self.env.tick
         for listener in self._listeners:
@@ -150,7 +182,8 @@ class Fleet:
         if place not in self._since or place in self._starting:
             return
         self.counts["crashes"] += 1
-        self._lost[place] = self._replicas[place].crash(now, self.build(place))
+        self._lost.add(place)
+        self._replicas[place].crash(now, self.build(place))
         back = NEVER if fault.for_s is None else to_ticks(fault.end_s)
         noticed = min(now + to_ticks(self.plan.detection_s), back)
         self._at(noticed, partial(self._notice, place, back < NEVER))
@@ -160,31 +193,27 @@ class Fleet:
 
     def _notice(self, place: int, comes_back: bool) -> None:
         """Take a crashed replica out, and send what it had to others."""
-        lost = [*self._lost.pop(place), *self._replicas[place].renew(self.build(place))]
-        for seq in lost:
-            self.entrance.take_out(place, seq, None)
+        self._lost.remove(place)
+        self._replicas[place].renew(self.build(place))
         drained = place in self._draining
         if place in self._serving:
             self._leave(place)
         if drained or not comes_back:
             self._free(place)
-        for seq in lost:
-            self._send_again(place, seq)
+        for row in [row for row, places in self._under_way.items() if place in places]:
+            self._send_again(place, row)
 
-    def _send_again(self, place: int, seq: Sequence) -> None:
+    def _send_again(self, place: int, row: int) -> None:
         """Send a lost request to another replica; one whose client has tokens has failed."""
-        row = seq.number
+        del self._under_way[row][place]
         self.counts["lost"] += 1
         has_tokens = self.recorder.lost(row)
         if has_tokens or self._tries[row] >= self.plan.retries:
-            reason = f"replica {place} crashed"
-            self.recorder.failed(row, reason)
-            self._ttft_s.append(inf)
-            self._close(seq, Refusal("queue_full", reason))  # its client may try later
+            self._fail(row, f"failed: replica {place} crashed")
             return
         self._tries[row] += 1
         self.counts["retried"] += 1
-        self._send(self.recorder.requests[row], row)
+        self._send(row)
 
     def _restart(self, place: int) -> None:
         if place in self._down:
@@ -209,7 +238,7 @@ class Fleet:
         waiting = sum(self._replicas[place].scheduler.load()[1] for place in self._serving)
         return FleetLoad(
             self.env.tick * SECONDS_PER_TICK, len(self._since) - len(self._draining),
-            waiting + len(self._held), self._open / self.policies.max_seqs,
+            waiting + len(self._held), len(self._under_way) / self.policies.max_seqs,
             self._open_tokens / self.policies.kv_tokens, self._ttft_s,
         )  # fmt: skip
 
@@ -253,8 +282,8 @@ class Fleet:
     def _join(self, place: int) -> None:
         self._regroup([*self._serving, place])
         held, self._held = self._held, []
-        for request, row in held:
-            self._send(request, row)
+        for row in held:
+            self._send(row)
 
     def _leave(self, place: int) -> None:
         """Let the last replica have the place: consistent hashing moves two shares only."""
@@ -279,7 +308,7 @@ class Fleet:
         open_ends = {place: max(0, end - since) for place, since in self._since.items()}
         ticks = [paid + open_ends.get(place, 0) for place, paid in enumerate(self._paid)]
         hours = [paid * SECONDS_PER_TICK / 3600 for paid in ticks]
-        names = ("crashes", "lost", "retried", "started", "drained")
+        names = ("crashes", "lost", "retried", "timed_out", "started", "drained")
         return {
             **{name: self.counts[name] for name in names},
             "replica_hours": sum(hours),

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterable
 from collections.abc import Sequence as Listed
+from math import inf
 from struct import Struct
 from typing import Any
 
@@ -63,6 +64,8 @@ class Recorder:
         # By row, when the client had the first token behind the reasoning.
         self.visible_s: dict[int, float] = {}
         self.errors: dict[int, str] = {}
+        # By row, why there is no whole answer, and when the client left.
+        self._failures: dict[int, tuple[str, float]] = {}
         self.pauses: list[list[float]] = []
         self.handovers: list[list[float]] = []
         self._paused: dict[int, list[float]] = {}
@@ -112,10 +115,9 @@ class Recorder:
         self._status[seq.number] = _REFUSED
         self.errors[seq.number] = f"{refusal.kind}: {refusal.reason}"
 
-    def failed(self, row: int, reason: str) -> None:
-        """Record that a request has no whole answer."""
-        self._status[row] = _FAILED
-        self.errors[row] = f"failed: {reason}"
+    def failed(self, row: int, error: str, left_s: float = inf) -> None:
+        """Record that a request has no whole answer; what comes after ``left_s`` is in vain."""
+        self._failures[row] = error, left_s
 
     def lost(self, row: int) -> bool:
         """Forget that a request was admitted, which may come anew; return whether it has tokens."""
@@ -123,12 +125,14 @@ class Recorder:
         self._paused.pop(row, None)
         return self._first_s[row] == self._first_s[row]
 
+    def sent_s(self, row: int) -> float:
+        """Return when a request was sent."""
+        sent_s = self._scheduled_s[row]
+        return self.requests[row].arrival_s if sent_s != sent_s else sent_s  # NaN: at its stamp
+
     def ttft_s(self, row: int) -> float:
         """Return the time to first token of a request; NaN without one."""
-        sent_s = self._scheduled_s[row]
-        if sent_s != sent_s:  # NaN: it was sent at its stamp
-            sent_s = self.requests[row].arrival_s
-        return self._first_s[row] - sent_s
+        return self._first_s[row] - self.sent_s(row)
 
     def unused(self, replica: int) -> None:
         """Forget the use of the KV memory at the beginning of a row that does not come."""
@@ -198,6 +202,7 @@ class Recorder:
 
         Where requests reason, also ``REASONING_COLUMNS`` (``sim.records.metrics``).
         """
+        self._fail()
         requests, errors = self.requests, self.errors
         rows = len(requests)
         scheduled_s = self._filled(self._scheduled_s, column(requests, "arrival_s"))
@@ -226,6 +231,17 @@ class Recorder:
         columns |= latencies(columns, samples)
         names = dict.fromkeys((*REQUEST_COLUMNS, *columns))
         return {name: columns[name] for name in names}
+
+    def _fail(self) -> None:
+        """Let the failed requests have what their clients have."""
+        for row, (error, left_s) in self._failures.items():
+            self.errors[row], self._status[row], self._last_s[row] = error, _FAILED, _NAN
+            for counts in self._counts:
+                counts[row] = 0
+            if self._first_s[row] > left_s:
+                self._first_s[row] = _NAN
+            if self.visible_s.get(row, 0.0) > left_s:
+                del self.visible_s[row]
 
     def steps_table(self) -> Any:
         """Return ``STEP_COLUMNS`` of runs of equal steps, and ``USAGE_COLUMNS`` if kept."""

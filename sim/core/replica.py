@@ -23,7 +23,7 @@ MOST_WAKES_IN_VAIN = 100_000
 # Sequences that preempt each other so often without a token are taken to go on forever.
 MOST_PREEMPTIONS_IN_VAIN = 10_000
 
-# Receives a sequence that finished (None) or was dropped (and why).
+# Receives a sequence that finished or was aborted (None), or was dropped (and why).
 Listener = Callable[[Sequence, Refusal | None], None]
 
 
@@ -76,6 +76,8 @@ class Replica:
         self._idle_before = True
         self._wakes_in_vain = 0
         self._preemptions = 0
+        # Those to abort at the end of the step that runs.
+        self._leaving: list[Sequence] = []
         # Tokens of each answer when preemptions were last counted anew.
         self._tokens: dict[str, int] = {}
         # The tick of the next decision if nothing arrives.
@@ -98,13 +100,19 @@ class Replica:
             if self._plan is None:
                 self._decide_at(now)
             elif self._planned_steps > 1 and self.scheduler.changes_batch(seq):
-                end = self._cut(self._plan, now)
-                if end:
-                    self._decide_at(end)
+                self._decide_early(self._plan, now)
         return refusal
 
-    def crash(self, now: int, scheduler: Scheduler) -> list[Sequence]:
-        """Stop at ``now``, before any step that ends then; return the sequences that are lost.
+    def abort(self, seq: Sequence, now: int) -> None:
+        """Forget a sequence whose client has left, once the step that runs has ended."""
+        self._leaving.append(seq)
+        if self._plan is None:
+            self._decide_at(now)
+        elif self._planned_steps > 1:
+            self._decide_early(self._plan, now)
+
+    def crash(self, now: int, scheduler: Scheduler) -> None:
+        """Stop at ``now``, before any step that ends then, and lose what is here.
 
         What comes until ``restart`` waits in ``scheduler``, whose memory is empty.
         """
@@ -113,7 +121,7 @@ class Replica:
         self._plan, self._planned_steps = _DOWN, 1
         self.due = NEVER
         self._alarm = Alarm(self.env, self._on_alarm)  # another one rings in vain
-        return self.renew(scheduler)
+        self.renew(scheduler)
 
     def _lose(self, plan: _Plan, now: int) -> None:
         """Complete the steps that end before ``now``; the next one is lost."""
@@ -125,12 +133,10 @@ class Replica:
             self.recorder.unused(self.index)
         self._steps += 1  # the lost step has a number, and noise, of its own
 
-    def renew(self, scheduler: Scheduler) -> list[Sequence]:
-        """Go on with an empty scheduler; return the sequences that the present one holds."""
-        before, self.scheduler = self.scheduler, scheduler
+    def renew(self, scheduler: Scheduler) -> None:
+        """Go on with an empty scheduler."""
+        self.scheduler, self._leaving = scheduler, []
         self._visible = VisibleTokens(self.recorder)
-        held = {seq.number: seq for seq in (*before.holders(), *before.waiting())}
-        return [held[row] for row in sorted(held) if not held[row].finished]
 
     def restart(self) -> None:
         """Run again after a crash, with what came since then lost (``renew``)."""
@@ -141,11 +147,8 @@ class Replica:
         if not isinstance(self._clock, SlowedClock):
             self._clock = SlowedClock(self._clock)
         self._clock.set_factor(factor)
-        plan = self._plan
-        if plan is not None and self._planned_steps > 1:
-            end = self._cut(plan, now)
-            if end:
-                self._decide_at(end)
+        if self._plan is not None and self._planned_steps > 1:
+            self._decide_early(self._plan, now)
 
     def enter(self, seq: Sequence) -> Refusal | None:
         """Give a sequence to the scheduler; one that another server began has tokens."""
@@ -204,6 +207,8 @@ class Replica:
     def _schedule(self, now_s: float) -> Batch | None:
         """Return the batch that begins now, with what was decided for it told; None without one."""
         scheduler = self.scheduler
+        if self._leaving:
+            self._abort_leaving(now_s)
         batch = scheduler.schedule(now_s)
         if scheduler.dropped:
             self._tell_dropped(scheduler.dropped, now_s)
@@ -217,6 +222,11 @@ class Replica:
                 self.verifier.verify(batch)
         return batch
 
+    def _abort_leaving(self, now_s: float) -> None:
+        leaving, self._leaving = self._leaving, []
+        gone = [seq for seq in leaving if self.scheduler.abort(seq.request_id) is not None]
+        self._tell_finished(gone, now_s)
+
     def _require_tokens(self, now_s: float) -> None:
         """Count preemptions anew. Raises ``Stalled`` where no answer got a token meanwhile."""
         present = [*self.scheduler.holders(), *self.scheduler.waiting()]
@@ -228,14 +238,13 @@ class Replica:
             )
         self._preemptions, self._tokens = 0, tokens
 
-    def _cut(self, plan: _Plan, tick: int) -> int:
-        """Cut the plan at the first step boundary from ``tick`` on; return it, 0 if at its end."""
+    def _decide_early(self, plan: _Plan, tick: int) -> None:
+        """Cut the plan at the first step boundary from ``tick`` on, and decide there."""
         started = plan[2]
         steps, elapsed = self._clock.boundary(tick - started)
-        if steps >= self._planned_steps:
-            return 0
-        self._planned_steps = steps
-        return started + elapsed
+        if steps < self._planned_steps:
+            self._planned_steps = steps
+            self._decide_at(started + elapsed)
 
     def _end(self, plan: _Plan, steps: int, now_s: float) -> None:
         """Complete a run of steps: advance the scheduler, record tokens and the row."""

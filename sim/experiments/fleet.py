@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
-from servetwin.sim.experiments.scenario import Scenario, replicate
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
 from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.metrics import measured
 from servetwin.sim.records.run import Run
@@ -112,8 +112,7 @@ def least_replica_hours(trace: Trace, scenario: Scenario) -> float | None:
     That is the work of the trace at full batches: its requests over those that a saturated replica
     completes per hour, of the first 20,000 of them. None where fewer than ten finish there.
     """
-    cluster = replace(scenario.cluster, replicas=1, autoscaling="", faults="", closed_loop=False)
-    one = admitting_all(replace(scenario, cluster=cluster))
+    one = admitting_all(replace(scenario, cluster=ClusterConfig(closed_loop=False)))
     run = replicate(all_at_once(limit(trace, _SAMPLE)), one, np.random.SeedSequence(0))
     if (run.table("requests")["status"] == "finished").sum() < _FEWEST:
         return None

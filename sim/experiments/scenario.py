@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -85,6 +86,8 @@ class ClusterConfig:
     """Time until health checks notice that a server has crashed."""
     retries: int = 1
     """Times that a request without a token is sent again when its server crashes."""
+    timeout_s: float | None = None
+    """Per-request timeout in seconds, after which its client leaves; None: clients stay."""
 
     def __post_init__(self) -> None:
         for name in ("router", "decode_router"):
@@ -103,11 +106,11 @@ class ClusterConfig:
     @property
     def fleet(self) -> FleetPlan | None:
         """What happens to the servers; None where nothing does."""
-        if not (self.autoscaling or self.faults):
+        if not (self.autoscaling or self.faults or self.timeout_s is not None):
             return None
         rule = parse_rule(self.autoscaling) if self.autoscaling else None
-        faults = parse_faults(self.faults)
-        return FleetPlan(self.replicas, faults, rule, self.detection_s, self.retries)
+        faults, timeout_s = parse_faults(self.faults), self.timeout_s or inf
+        return FleetPlan(self.replicas, faults, rule, self.detection_s, self.retries, timeout_s)
 
     @classmethod
     def of(cls, layout: Layout, model: ModelShape) -> Self:
@@ -127,6 +130,9 @@ class ClusterConfig:
             build_router(ReplicaLoads([1.0], self.staleness_s), config, np.random.default_rng(0))
         KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
         require(0 <= self.detection_s < MOST, "detection_s", self.detection_s, "seconds from 0 on")
+        timeout_s = self.timeout_s
+        if timeout_s is not None:
+            require(0 < timeout_s < MOST, "timeout_s", timeout_s, "seconds above 0, or none")
         if (fleet := self.fleet) is not None and (rule := fleet.rule) is not None:
             bounds = f"from min {rule.min} to max {rule.max} of autoscaling"
             require(rule.min <= self.replicas <= rule.max, "replicas", self.replicas, bounds)

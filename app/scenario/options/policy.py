@@ -119,10 +119,16 @@ class ClusterOptions:
     faults: Annotated[
         str | None, Option(metavar="FILE|NAME:KEY=VALUE", help="{cluster.faults}")
     ] = None
+    timeout_s: Annotated[
+        float | None, Option("--timeout", help="{cluster.timeout_s}", min=0.001)
+    ] = None
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
-        same = ("replicas", "router", "closed_loop", "fail_fast", "autoscaling", "faults")
+        same = (
+            *("replicas", "router", "closed_loop", "fail_fast", "autoscaling", "faults"),
+            "timeout_s",
+        )
         changes = {name: v for name in same if (v := getattr(self, name)) is not None}
         if self.faults and Path(self.faults).is_file():
             changes["faults"] = document(Path(self.faults)).decode()

@@ -1,5 +1,6 @@
 """Replicas that fail, restart, slow down, are started and drained: exact, and nothing is lost."""
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -56,12 +57,15 @@ def fleets(draw: st.DrawFn) -> FleetPlan:
     faults = parse_faults(draw(fault_plans()))
     detection_s, retries = draw(st.sampled_from([0.0, 0.02, 0.4])), draw(st.integers(0, 2))
     rule = draw(st.sampled_from([None, *RULES]))
+    timeout_s = draw(st.sampled_from([inf, inf, 0.0101, 0.0503, 0.4, 3.0]))
     if rule is None:
-        return FleetPlan(MOST, faults, None, detection_s, retries)
+        return FleetPlan(MOST, faults, None, detection_s, retries, timeout_s)
     least = draw(st.integers(1, 2))
     bounds = f"min={least},max={MOST},interval_s=0.0503,stabilisation_s=0.1,warm_up_s=0.03"
     parsed = parse_rule(f"{rule},{bounds}")
-    return FleetPlan(draw(st.integers(least, MOST)), faults, parsed, detection_s, retries)
+    return FleetPlan(
+        draw(st.integers(least, MOST)), faults, parsed, detection_s, retries, timeout_s
+    )
 
 
 def run(requests: list[Request], config: PolicyConfig, fleet: FleetPlan, **options: Any) -> Run:
@@ -106,7 +110,11 @@ def test_every_request_ends_once_and_macro_steps_change_nothing(
         finished = rows[rows["status"] == "finished"]
         assert (finished["first_token_s"] <= finished["last_token_s"]).all()
         assert (finished["queue_s"] >= 0).all()
-        assert figures["lost"] == figures["retried"] + (rows["status"] == "failed").sum()
+        assert (finished["e2e_s"] <= fleet.timeout_s + 1e-9).all()
+        failed = (rows["status"] == "failed").sum() - figures["timed_out"]
+        assert figures["lost"] == figures["retried"] + failed
+        if not figures["crashes"]:
+            checked.check_empty()
         assert figures["replica_hours"] == pytest.approx(sum(figures["hours_by_replica"]))
     for one, other in zip(*runs, strict=True):
         assert one == other
@@ -131,7 +139,7 @@ def test_a_fleet_of_one_to_which_nothing_happens_is_a_single_server(
     recorder = Recorder(api, keep_usage=keep_usage)
     alone = simulate(requests, CheckedScheduler(config), STEP_TIME, recorder=recorder)
     parsed = None if rule is None else parse_rule(f"{rule},max=1,interval_s=0.0503")
-    fleet = FleetPlan(1, (), parsed)
+    fleet = FleetPlan(1, (), parsed, timeout_s=1e6)
     pools, recorder = [Pool(config, STEP_TIME)], Recorder(api, keep_usage=keep_usage)
     one = simulate_cluster(
         requests, pools, recorder=recorder, closed_loop=False, fleet=fleet, build=CheckedScheduler
@@ -193,6 +201,43 @@ def test_a_crash_loses_what_is_held_and_what_has_no_token_is_sent_again() -> Non
     figures = of.extra["fleet"]
     assert (figures["crashes"], figures["lost"], figures["retried"]) == (1, 3, 2)
     assert figures["sizes"] == [[0.0, 2], [4.5, 1], [9.0, 2]]
+
+
+def test_a_client_that_leaves_frees_its_place_at_the_end_of_the_step() -> None:
+    """Steps of a second, one sequence at a time, clients that leave after four seconds.
+
+    b leaves while its second step runs, c at the very end of one, d in its first, e while it waits.
+    """
+    sent = (
+        ("a", 0.0, 3),
+        ("b", 0.5, 4),
+        ("c", 3.0, 3),
+        ("d", 3.1, 1),
+        ("e", 4.0, 1),
+        ("f", 5.5, 1),
+    )
+    requests = [request(name, at_s, 4, output) for name, at_s, output in sent]
+    config = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=1)
+    nan, why = float("nan"), "timeout: no complete answer within 4 s"
+    expected = [
+        ("a", "finished", 1.0, 3.0, ""),
+        ("b", "failed", 4.0, nan, why),
+        ("c", "failed", 6.0, nan, why),
+        ("d", "failed", nan, nan, why),
+        ("e", "failed", nan, nan, why),
+        ("f", "finished", 9.0, 9.0, ""),
+    ]
+    for macro in (True, False):
+        checked, fleet = Checked(), FleetPlan(1, timeout_s=4.0)
+        pools = [Pool(config, ONE_SECOND)]
+        of = simulate_cluster(
+            requests, pools, closed_loop=False, macro=macro, build=checked, fleet=fleet
+        )
+        columns = ["request_id", "status", "first_token_s", "last_token_s", "error"]
+        found = [tuple(row) for row in of.requests[columns].itertuples(index=False)]
+        assert repr(found) == repr(expected)
+        assert of.extra["fleet"]["timed_out"] == 4
+        checked.check_empty()
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def trace(*requests: Request) -> Trace:
         (["--faults", "slow:replica=0,at_s=-1"], "field 'at_s' (seconds): '-1' is not possible"),
         (
             ["--prefill-decode", "1", "1", "--faults", "slow:replica=0,at_s=1"],
-            "faults and autoscaling are of replicas that serve whole requests",
+            "faults, autoscaling and timeouts are of replicas that serve whole requests",
         ),
         (
             [*["--profile", "base-cpu"] * 2, "--autoscale", "queue:max=2"],
@@ -71,6 +71,7 @@ def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str)
         ({"link_gb_per_s": 12.5}, {"link_bytes_per_s": 12.5e9}),
         ({"closed_loop": False}, {"closed_loop": False}),
         ({"autoscaling": "kv:max=2"}, {"autoscaling": "kv:max=2"}),
+        ({"timeout_s": 2.5}, {"timeout_s": 2.5}),
     ],
 )
 def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -48,6 +48,7 @@ OTHER_MEANING = {
     "--seed": "of replay, where the scenario's seed comes first",
     "--server": "the kind alone, by default vLLM (plan)",
     "--start": "the start of what is exported",
+    "--timeout": "of a load test, where it is 600 s by default",
     "--trace": "one of three sources of a load (loadtest), or optional (verify)",
 }
 """Options whose name has several meanings, each with its reason."""
