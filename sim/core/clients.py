@@ -42,7 +42,10 @@ class Clients:
         self._source: Source | None = None
 
     def start(self, roots: Iterable[Ranked], source: Source | None) -> None:
-        """Begin to send ``roots``, in order of arrival, and what follows them."""
+        """Begin to send ``roots``, in order of arrival, and what follows them.
+
+        Without a source they have their ranks as rows in the recorder.
+        """
         self._roots, self._source = iter(roots), source
         self._post_root()
 
@@ -64,7 +67,7 @@ class Clients:
     def _post_root(self) -> None:
         """Post the next root only, so that a long trace is read as it is sent."""
         for rank, request in self._roots:
-            sending = partial(self._send, request, request.arrival_s, is_root=True)
+            sending = partial(self._send, request, request.arrival_s, rank)
             self._sendings.post(to_ticks(request.arrival_s), rank, sending)
             return
 
@@ -73,9 +76,9 @@ class Clients:
             tick = self._sendings.soon(to_ticks(sent_s))
             self._sendings.post(tick, rank, partial(self._send, request, sent_s))
 
-    def _send(self, request: Request, sent_s: float, is_root: bool = False) -> None:
-        row = self.recorder.scheduled(request, sent_s)
-        if is_root:
+    def _send(self, request: Request, sent_s: float, root: int | None = None) -> None:
+        row = self.recorder.scheduled(request, sent_s) if root is None or self._source else root
+        if root is not None:
             self._post_root()
         if self._source and (reason := self._source.why_not_sent(request.request_id)):
             self.recorder.errors[row] = f"cancelled: {reason}"

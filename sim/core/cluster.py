@@ -108,7 +108,8 @@ def _send_in_events(
     service.listen(clients.ended)
     if isinstance(service, Fleet):
         service.has_more = clients.has_more
-    clients.start(enumerate(requests) if source is None else source.roots, source)
+    roots = enumerate(clients.recorder.begin(requests)) if source is None else source.roots
+    clients.start(roots, source)
     clients.env.run()
 
 

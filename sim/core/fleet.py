@@ -7,7 +7,7 @@ decides, and the replicas run as events: nothing of it is there where a cluster 
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -85,7 +85,8 @@ class Fleet:
         self._down: set[int] = set()
         # Those whose crash nobody has noticed.
         self._lost: set[int] = set()
-        # By row of each request that is open, the place that has it; none while it is held.
+        # By row of each request that is open, it and the place that has it; none while it is held.
+        self._requests: dict[int, Request] = {}
         self._under_way: dict[int, dict[int, Sequence]] = {}
         self._held: list[int] = []
         self._tries: Counter[int] = Counter()
@@ -116,7 +117,7 @@ class Fleet:
 
     def receive(self, request: Request, row: int) -> None:
         """Send a request to the replica that the router chooses, once one serves."""
-        self._under_way[row] = {}
+        self._requests[row], self._under_way[row] = request, {}
         self._open_tokens += request.total_tokens
         if self.plan.timeout_s < inf:
             self._at(to_ticks(self._latest_s(row)), partial(self._time_out, row))
@@ -127,7 +128,7 @@ class Fleet:
 
     def _send(self, row: int) -> None:
         if self._serving:
-            self.entrance.receive(self.recorder.requests[row], row, self._enter)
+            self.entrance.receive(self._requests[row], row, self._enter)
         else:
             self._held.append(row)
 
@@ -164,14 +165,14 @@ class Fleet:
 
     def _fail(self, row: int, error: str, left_s: float = inf) -> None:
         self.recorder.failed(row, error, left_s)
-        seq = as_sequence(self.recorder.requests[row], 0.0, None, row)
+        seq = as_sequence(self._requests[row], 0.0, None, row)
         self._close(seq, Refusal("queue_full", error))  # its client may try later
 
     def _close(self, seq: Sequence, refusal: Refusal | None) -> None:
         if self.plan.rule is not None:
             self._ttft_s.append(inf if refusal else self.recorder.ttft_s(seq.number))
-        del self._under_way[seq.number]
-        self._open_tokens -= self.recorder.requests[seq.number].total_tokens
+        del self._under_way[seq.number], self._requests[seq.number]
+        self._open_tokens -= seq.prompt_tokens + seq.max_tokens
         self._ended_tick = self.env.tick
         for listener in self._listeners:
             listener(seq, refusal)
@@ -198,6 +199,7 @@ class Fleet:
         drained = place in self._draining
         if place in self._serving:
             self._leave(place)
+            self.entrance.regroup(self._serving)
         if drained or not comes_back:
             self._free(place)
         for row in [row for row, places in self._under_way.items() if place in places]:
@@ -219,7 +221,7 @@ class Fleet:
         if place in self._down:
             self._down.remove(place)
             self._replicas[place].restart()
-            self._join(place)
+            self._join([place])
 
     def _slow(self, place: int, factor: float) -> None:
         self._replicas[place].slow_down(self.env.tick, factor)
@@ -228,10 +230,12 @@ class Fleet:
         """Start or drain replicas as the rule says, and look again later."""
         change = scaler.change(self._load())
         self._ttft_s = []
-        for _ in range(change):
-            self._start(rule)
+        if change > 0:
+            self._start(change, to_ticks(rule.start_up_s))
+        in_hand = {place: self._in_hand(place) for place in self._serving if change < 0}
         for _ in range(-change):
-            self._stop_one()
+            self._stop_one(in_hand)
+        self.entrance.regroup(self._serving)
         self._at(self.env.tick + to_ticks(rule.interval_s), partial(self._control, rule, scaler))
 
     def _load(self) -> FleetLoad:
@@ -242,30 +246,30 @@ class Fleet:
             self._open_tokens / self.policies.kv_tokens, self._ttft_s,
         )  # fmt: skip
 
-    def _start(self, rule: Autoscaling) -> None:
-        """Begin to start a replica, where a place is free."""
-        place = next((p for p in range(len(self._replicas)) if p not in self._since), None)
-        if place is None:
-            return
+    def _start(self, number: int, start_up: int) -> None:
+        """Begin to start replicas, as far as places are free."""
         now = self.env.tick
-        self.counts["started"] += 1
-        self._since[place] = now
-        self._starting.append(place)
-        self._replicas[place].renew(self.build(place))
-        self._replicas[place].restart()
-        self._at(now + to_ticks(rule.start_up_s), partial(self._ready, place, now))
+        places = [p for p in range(len(self._replicas)) if p not in self._since][:number]
+        for place in places:
+            self._since[place] = now
+            self._replicas[place].renew(self.build(place))
+            self._replicas[place].restart()
+        self._starting += places
+        self.counts["started"] += len(places)
+        self._at(now + start_up, partial(self._ready, places, now))
 
-    def _ready(self, place: int, since: int) -> None:
-        if place in self._starting and self._since[place] == since:  # else it was stopped
+    def _ready(self, places: list[int], since: int) -> None:
+        ready = [p for p in places if self._since.get(p) == since]  # others were stopped
+        for place in ready:
             self._starting.remove(place)
-            self._join(place)
+        self._join(ready)
 
-    def _stop_one(self) -> None:
+    def _stop_one(self, in_hand: Mapping[int, int]) -> None:
         """Stop the latest replica that starts, else drain the least loaded one that serves."""
         if self._starting:
             self._free(self._starting.pop())
         elif self._serving:
-            place = min(self._serving, key=self._in_hand)
+            place = min(self._serving, key=in_hand.__getitem__)
             self.counts["drained"] += 1
             self._draining.add(place)
             self._leave(place)
@@ -279,22 +283,27 @@ class Fleet:
         if place not in self._lost and not self._in_hand(place):
             self._free(place)
 
-    def _join(self, place: int) -> None:
-        self._regroup([*self._serving, place])
-        held, self._held = self._held, []
-        for row in held:
-            self._send(row)
+    def _join(self, places: list[int]) -> None:
+        """Let replicas serve; the first gets all that waits at the gateway."""
+        for place in places:
+            self._serving.append(place)
+            self._note_size()
+            held, self._held = self._held, []
+            if held:
+                self.entrance.regroup(self._serving)
+            for row in held:
+                self._send(row)
+        self.entrance.regroup(self._serving)
 
     def _leave(self, place: int) -> None:
         """Let the last replica have the place: consistent hashing moves two shares only."""
-        serving = list(self._serving)
-        last = serving.pop()
-        self._regroup([last if one == place else one for one in serving])
+        last = self._serving.pop()
+        if last != place:
+            self._serving[self._serving.index(place)] = last
+        self._note_size()
 
-    def _regroup(self, serving: list[int]) -> None:
-        self._serving = serving
-        self.entrance.regroup(serving)
-        self.sizes.append([self.env.tick * SECONDS_PER_TICK, len(serving)])
+    def _note_size(self) -> None:
+        self.sizes.append([self.env.tick * SECONDS_PER_TICK, len(self._serving)])
 
     def _free(self, place: int) -> None:
         """Stop paying for a replica."""

@@ -68,6 +68,8 @@ class PrefillDecode:
         self._free_ticks = [0] * len(self.prefill.replicas)
         self._transfers = TickQueue(self.env)
         self._listeners: list[Listener] = []
+        # By row, whose prompts are computed.
+        self._prompts: dict[int, Request] = {}
         for place, replica in enumerate(self.prefill.replicas):
             replica.listeners.append(partial(self._prefilled, place))
 
@@ -78,6 +80,7 @@ class PrefillDecode:
 
     def receive(self, request: Request, row: int) -> None:
         """Send the prompt of a request to a prefill replica."""
+        self._prompts[row] = request
         self.prefill.receive(request, row, self._enter_prefill)
 
     def _enter_prefill(self, seq: Sequence, replica: int) -> None:
@@ -85,7 +88,7 @@ class PrefillDecode:
         self.recorder.arrived(seq, replica)
 
     def _prefilled(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
-        request = self.recorder.requests[seq.number]
+        request = self._prompts.pop(seq.number)
         if refusal is None and request.output_tokens > 1:
             self._transfer(place, request, seq.number)
             return

@@ -158,8 +158,11 @@ class RoutedReplicas:
     def regroup(self, members: Listed[int]) -> None:
         """Let the router see the replicas of these numbers only; it is built anew for them.
 
-        Their loads stay, and a router with ``take_over`` keeps what it knows of them.
+        Their loads stay, and a router with ``take_over`` keeps what it knows of them. Nothing
+        happens where it sees these.
         """
+        if members == self._members:
+            return
         place_of = [-1] * len(self.all)
         for place, number in enumerate(members):
             place_of[number] = place

@@ -16,7 +16,7 @@ from servetwin.policies.sequence import Sequence
 from servetwin.policies.step_record import StepRecord
 from servetwin.sim.records.columns import AnyArray, Columns, rows_of
 from servetwin.sim.records.metrics import MEANINGS, REQUEST_COLUMNS, STATUSES, latencies
-from servetwin.sim.step_times.step_time import ApiLatency, FloatArray
+from servetwin.sim.step_times.step_time import ApiLatency
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace, column
 
@@ -71,7 +71,7 @@ class Recorder:
         self._paused: dict[int, list[float]] = {}
         self._stamps = [array("d") for _ in range(5)]
         self._scheduled_s, self._arrived_s, self._admitted_s, self._first_s, self._last_s = (
-            self._stamps  # NaN: scheduled at ``arrival_s``, arrived when it was sent
+            self._stamps  # NaN: not yet, but arrived when it was sent
         )
         self._status = array("b")
         self._counts = [array("l") for _ in range(3)]
@@ -89,8 +89,7 @@ class Recorder:
         self._sent.append(request)
         if request.reasoning_tokens:
             self.hidden[row] = request.reasoning_tokens
-        if scheduled_s != request.arrival_s:
-            self._scheduled_s[row] = scheduled_s
+        self._scheduled_s[row] = scheduled_s
         return row
 
     def begin(self, requests: Iterable[Request]) -> Listed[Request]:
@@ -101,6 +100,8 @@ class Recorder:
         hidden = enumerate(column(self.requests, "reasoning_tokens").tolist())
         self.hidden = {row: tokens for row, tokens in hidden if tokens}
         self._lengthen(len(self.requests))
+        arrivals_s = np.asarray(column(self.requests, "arrival_s"), float)
+        self._scheduled_s[:] = array("d", arrivals_s.tobytes())
         return self.requests
 
     def arrived(self, seq: Sequence, replica: int) -> None:
@@ -127,12 +128,11 @@ class Recorder:
 
     def sent_s(self, row: int) -> float:
         """Return when a request was sent."""
-        sent_s = self._scheduled_s[row]
-        return self.requests[row].arrival_s if sent_s != sent_s else sent_s  # NaN: at its stamp
+        return self._scheduled_s[row]
 
     def ttft_s(self, row: int) -> float:
         """Return the time to first token of a request; NaN without one."""
-        return self._first_s[row] - self.sent_s(row)
+        return self._first_s[row] - self._scheduled_s[row]
 
     def unused(self, replica: int) -> None:
         """Forget the use of the KV memory at the beginning of a row that does not come."""
@@ -205,8 +205,8 @@ class Recorder:
         self._fail()
         requests, errors = self.requests, self.errors
         rows = len(requests)
-        scheduled_s = self._filled(self._scheduled_s, column(requests, "arrival_s"))
-        arrived_s = self._filled(self._arrived_s, scheduled_s)
+        scheduled_s, known_s = self._column(self._scheduled_s), self._column(self._arrived_s)
+        arrived_s = np.where(np.isnan(known_s), scheduled_s, known_s)
         columns: Columns = {
             "request_id": column(requests, "request_id"),
             "status": np.array(STATUSES, dtype=object)[self._column(self._status)],
@@ -260,11 +260,6 @@ class Recorder:
     def _column(self, values: "array[Any]") -> AnyArray:
         """Return the values of the requests, not those of rows that wait for more."""
         return np.array(values)[: len(self.requests)]
-
-    def _filled(self, stamps_s: "array[float]", otherwise_s: FloatArray) -> FloatArray:
-        """Return ``stamps_s`` with ``otherwise_s`` in place of NaN."""
-        known_s = self._column(stamps_s)
-        return np.where(np.isnan(known_s), otherwise_s, known_s)
 
     def _lengthen(self, rows: int) -> None:
         """Add rows for more requests, to which nothing has happened."""

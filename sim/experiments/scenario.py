@@ -251,8 +251,11 @@ def replicate(
             on_arrival=on_arrival,
             verifier=None if acceptance is None else Verifier(acceptance, draft_seed),
         )  # fmt: skip
-    for replica, server in enumerate(scenario.replicas()):
-        server.check(run, replica)
+    first = 0
+    for server, count, _ in scenario.pools():
+        replicas = range(first, first + count * cluster.ranks)
+        server.check(run, replicas)
+        first = replicas.stop
     return run
 
 

@@ -233,7 +233,7 @@ class Profile(_StrictModel):
     def acceptance(self) -> None:
         """None: a profile has no drafts."""
 
-    def check(self, run: Run, replica: int) -> None:
+    def check(self, run: Run, replicas: range) -> None:
         """Accept every run: a measured engine has no computed bounds."""
 
     def policy_config(self) -> PolicyConfig:

@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import inf
+from operator import itemgetter
 from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -171,7 +172,8 @@ def run_provenance(table: Table, sources: Sequence[Source]) -> RunProvenance:
     owners = source_of_replica[steps["replica"]]
     farthest: dict[tuple[str, str], Excess] = {}
     for owner, source in by_id.items():
-        for excess in source.excesses(rows_of(steps, owners == owner)):
+        own = steps if len(by_id) == 1 else rows_of(steps, owners == owner)
+        for excess in source.excesses(own):
             key = excess.profile, excess.feature
             farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
     busy_s, origin_s, extrapolated_s = _busy_s(steps, by_id, source_of_replica)
@@ -191,21 +193,20 @@ def _busy_s(
     busy_s: defaultdict[Provenance, float] = defaultdict(float)
     origin_s: defaultdict[Origin, float] = defaultdict(float)
     extrapolated_s: defaultdict[Origin, float] = defaultdict(float)
-    ordered = rows_of(steps, np.argsort(steps["replica"], kind="stable"))
-    shares = {owner: source.row_shares(ordered) for owner, source in sources.items()}
-    origins = {owner: source.row_origins(ordered) for owner, source in sources.items()}
-    lasted_s = ordered["end_s"] - ordered["start_s"]
-    numbers = ordered["replica"]
-    for replica in dict.fromkeys(steps["replica"].tolist()):
-        begin, end = np.searchsorted(numbers, (replica, replica + 1)).tolist()
-        owner, spent_s = int(source_of_replica[replica]), lasted_s[begin:end]
+    shares = {owner: source.row_shares(steps) for owner, source in sources.items()}
+    origins = {owner: source.row_origins(steps) for owner, source in sources.items()}
+    lasted_s, replicas = steps["end_s"] - steps["start_s"], steps["replica"]
+    order = np.argsort(replicas, kind="stable")
+    by_replica = np.split(order, np.flatnonzero(np.diff(replicas[order])) + 1)
+    for rows in sorted(filter(len, by_replica), key=itemgetter(0)):
+        owner, spent_s = int(source_of_replica[replicas[rows[0]]]), lasted_s[rows]
         for kind, parts in shares[owner].items():
-            busy_s[kind] += float(parts[begin:end] @ spent_s)
+            busy_s[kind] += float(parts[rows] @ spent_s)
         for origin, parts in origins[owner].items():
-            of_origin = parts[begin:end]
+            of_origin = parts[rows]
             origin_s[origin] += float(of_origin @ spent_s)
             if (beyond := shares[owner].get("extrapolated")) is not None:
-                extrapolated_s[origin] += float((beyond[begin:end] * of_origin) @ spent_s)
+                extrapolated_s[origin] += float((beyond[rows] * of_origin) @ spent_s)
     return busy_s, origin_s, extrapolated_s
 
 

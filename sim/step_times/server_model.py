@@ -67,8 +67,8 @@ class ServerModel(Protocol):
     def kv_bytes_per_token(self) -> float:
         """Return the size of the keys and values of one token, in bytes."""
 
-    def check(self, run: Run, replica: int) -> None:
-        """Raise ``PolicyError`` if a replica of a run did what this machine cannot do."""
+    def check(self, run: Run, replicas: range) -> None:
+        """Raise ``PolicyError`` if such a replica of a run did what this machine cannot do."""
 
 
 class UnmeasuredServer:
@@ -88,7 +88,7 @@ class UnmeasuredServer:
         """Return the factor 1: no noise was measured."""
         return NO_NOISE
 
-    def check(self, run: Run, replica: int) -> None:
+    def check(self, run: Run, replicas: range) -> None:
         """Accept every run: there is no bound to break."""
 
 

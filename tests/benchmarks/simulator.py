@@ -193,9 +193,9 @@ def costs(case: Case, pairs: int = PAIRS) -> Costs:
     return found
 
 
-def whole_process(requests: int) -> dict[str, float]:
+def whole_process(requests: int, module: str = "tests.benchmarks.simulator") -> dict[str, float]:
     """Generate, simulate and summarize in a process of its own, which says what that took."""
-    command = [sys.executable, "-m", "tests.benchmarks.simulator", "--requests", str(requests)]
+    command = [sys.executable, "-m", module, "--requests", str(requests)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
@@ -247,19 +247,22 @@ def start_line(profile: str, figures: dict[str, float]) -> str:
     )
 
 
-def _own_figures(requests: int) -> dict[str, float]:
-    started_s = time.perf_counter()
-    bare_s = event_s()
-    summary = poisson(requests, 20.0).run().summary()
-    wall_s = summary["simulation"]["wall_s"]
-    return {
+def own_figures(make: Callable[[], Case]) -> tuple[dict[str, float], dict[str, Any]]:
+    """Return what it took to make, simulate and summarize a case, and the summary."""
+    started_s, bare_s = time.perf_counter(), event_s()
+    case = make()
+    summary, requests = case.run().summary(), len(case.trace)
+    wall_s, used = summary["simulation"]["wall_s"], resource.getrusage(resource.RUSAGE_SELF)
+    figures = {
         "requests": requests,
         "finished": summary["requests"]["finished"],
         "wall_s": wall_s,
         "all_in_s": time.perf_counter() - started_s,
+        "cpu_s": used.ru_utime + used.ru_stime,
         "events_per_request": wall_s / requests / bare_s,
-        "peak_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "peak_bytes": 1024 * used.ru_maxrss,
     }
+    return figures, summary
 
 
 def size_line(figures: dict[str, float]) -> str:
@@ -283,7 +286,8 @@ def main(
 ) -> None:
     """Print what a request costs, case by case and size by size."""
     if requests is not None:
-        typer.echo(json.dumps(_own_figures(requests)))
+        figures, _ = own_figures(lambda: poisson(requests, 20.0))
+        typer.echo(json.dumps(figures))
         return
     typer.echo(HEADER)
     for name, (make, needs) in CASES.items():

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from servetwin.workloads.graphs.links import refuse_cycles, tasks
 from servetwin.workloads.request import Request
-from servetwin.workloads.trace import Trace
+from servetwin.workloads.trace import Trace, column
 
 Item = TypeVar("Item")
 
@@ -41,9 +41,10 @@ def form_a_loop(requests: Iterable[Request]) -> bool:
     """Return whether some request waits for the answer to another of them, or lanes send them."""
     if isinstance(requests, Trace) and requests.lanes:
         return True
-    requests = list(requests)
-    waited = {p for r in requests if r.delay_s is not None for p in r.parent_ids}
-    return bool(waited) and any(request.request_id in waited for request in requests)
+    listed = requests.requests if isinstance(requests, Trace) else list(requests)
+    links = zip(column(listed, "delay_s"), column(listed, "parent_ids"), strict=True)
+    waited = {p for delay_s, parents in links if delay_s is not None for p in parents}
+    return bool(waited) and any(name in waited for name in column(listed, "request_id"))
 
 
 @dataclass(slots=True, eq=False)

@@ -94,10 +94,12 @@ class RooflineServer(UnmeasuredServer):
         state = self.deployment.model.state_elements() * STATE_BYTES
         return self.deployment.kv_bytes_per_token() or state
 
-    def check(self, run: Run, replica: int) -> None:
-        """Raise ``BoundBroken`` where a step of the replica was faster than the devices can be."""
+    def check(self, run: Run, replicas: range) -> None:
+        """Raise ``BoundBroken`` where a step of a replica was faster than the devices can be."""
         steps = run.table("steps")
-        check_bounds(rows_of(steps, steps["replica"] == replica), self.deployment)
+        replica = steps["replica"]
+        own = (replicas.start <= replica) & (replica < replicas.stop)
+        check_bounds(rows_of(steps, own), self.deployment)
 
     def policy_config(self) -> PolicyConfig:
         """Return continuous batching on as much paged memory as the weights leave.

@@ -1,5 +1,6 @@
 """Replicas that fail, restart, slow down, are started and drained: exact, and nothing is lost."""
 
+from collections.abc import Iterable
 from math import inf
 from typing import Any
 
@@ -21,6 +22,7 @@ from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.step_time import ApiLatency
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.request import Request
+from servetwin.workloads.trace import Trace, as_columns
 from tests.sim.core.test_cluster import NOISE, ONE_SECOND, SMALL, Checked
 from tests.support.checked import CheckedScheduler, request
 from tests.support.effort import examples
@@ -68,7 +70,7 @@ def fleets(draw: st.DrawFn) -> FleetPlan:
     )
 
 
-def run(requests: list[Request], config: PolicyConfig, fleet: FleetPlan, **options: Any) -> Run:
+def run(requests: Iterable[Request], config: PolicyConfig, fleet: FleetPlan, **options: Any) -> Run:
     """Simulate a fleet of at most four replicas, all invariants checked."""
     options = {"build": CheckedScheduler, "closed_loop": False, **options}
     pools = [Pool(config, STEP_TIME, MOST, noise=options.pop("noise", None))]
@@ -163,6 +165,18 @@ def test_noise_and_the_use_of_memory_stay_in_step_with_the_steps(
         if keep_usage:
             assert (of.steps["free_kv_tokens"] >= of.steps["free_tokens"]).all()
     assert runs[0] == runs[1]
+
+
+@settings(max_examples=examples(10))
+@given(requests=workloads(), plan=fleets())
+def test_a_trace_in_columns_stays_in_columns_and_ends_alike(
+    requests: list[Request], plan: FleetPlan
+) -> None:
+    """Two million requests as objects would take a third of the memory that such a day may have."""
+    columns, recorder = as_columns(requests), Recorder()
+    of_trace = run(Trace(columns, "drawn"), SMALL, plan, recorder=recorder)
+    assert recorder.requests is columns
+    assert story(of_trace) == story(run(requests, SMALL, plan))
 
 
 def test_a_crash_loses_what_is_held_and_what_has_no_token_is_sent_again() -> None:
