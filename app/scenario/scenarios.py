@@ -161,7 +161,7 @@ def repeats_note(config: PolicyConfig, trace: Trace, policy: PolicyOptions) -> s
     chosen = policy.prefix_cache is not None or config.prefix_cache or config.kv != "paged"
     if chosen or not trace.has_prefix_ids:
         return None
-    share = sum(endless_hits(trace)) / sum(request.prompt_tokens for request in trace)
+    share = sum(endless_hits(trace)) / int(trace.column("prompt_tokens").sum())
     if share < REPEATS:
         return None
     return (
@@ -205,7 +205,7 @@ def idle_settings(scenario: Scenario, trace: Trace) -> Iterator[str]:
     config, cluster = scenario.policies, scenario.cluster
     if note := prefix_note(config, trace):
         yield note
-    asked = any(request.model is not None for request in trace)
+    asked = any(model is not None for model in trace.column("model").tolist())
     if config.adapter_slots and not asked:
         yield "adapter_slots: no request asks for an adapter; --lora-modules sql=0.3 makes some"
     if not config.adapter_slots and any(note.startswith(LORA_NOTE) for note in trace.notes):

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterable
 from collections.abc import Sequence as Listed
+from itertools import repeat
 from math import inf
 from struct import Struct
 from typing import Any
@@ -220,7 +221,7 @@ class Recorder:
             "preemptions": self._column(self._preemptions),
             "queue_s": self._column(self._admitted_s) - arrived_s,
             "replica": self._column(self._replica).astype(int),
-            "error": np.array([errors.get(row, "") for row in range(rows)], object),
+            "error": np.fromiter(map(errors.get, range(rows), repeat("")), object, rows),
         }
         samples = column(requests, "samples")
         if self.hidden:
@@ -259,7 +260,7 @@ class Recorder:
 
     def _column(self, values: "array[Any]") -> AnyArray:
         """Return the values of the requests, not those of rows that wait for more."""
-        return np.array(values)[: len(self.requests)]
+        return np.asarray(values)[: len(self.requests)]
 
     def _lengthen(self, rows: int) -> None:
         """Add rows for more requests, to which nothing has happened."""

@@ -24,7 +24,11 @@ def columns_of(table: Table) -> Columns:
 
 
 def rows_of(columns: Columns, rows: AnyArray | slice) -> Columns:
-    """Return some of the rows, by a mask, by their places or by a slice."""
+    """Return some of the rows, by a mask, by their places or by a slice; all without a copy."""
+    if isinstance(rows, np.ndarray):
+        taken = np.flatnonzero(rows) if rows.dtype == bool else rows
+        everything = np.arange(len(next(iter(columns.values()), ())))
+        rows = slice(None) if np.array_equal(taken, everything) else rows
     return {name: column[rows] for name, column in columns.items()}
 
 

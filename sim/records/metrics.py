@@ -240,7 +240,7 @@ def _finished(requests: Columns) -> Columns:
     """Return the columns that figures are made of, of the finished requests."""
     rows = requests["status"] == "finished"
     names = [*_SUMMARIZED, *(REASONING_COLUMNS if "reasoning_tokens" in requests else ())]
-    return {name: requests[name][rows] for name in names}
+    return rows_of({name: requests[name] for name in names}, rows)
 
 
 def _latencies(finished: Columns) -> dict[str, Any]:

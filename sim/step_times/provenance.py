@@ -129,9 +129,9 @@ class Calibration(Source):
     def excesses(self, steps: Columns) -> list[Excess]:
         """Return the features beyond their measured range in some step, at their largest."""
         growth = (steps["steps"] - 1) * steps["decode_sequences"]
-        last_context = np.asarray(steps["decode_context_tokens"] + growth, float)
+        last_context = steps["decode_context_tokens"] + growth
         features = {**_constant_features(steps), "decode_context_tokens": last_context}
-        reached = {name: float(values.max(initial=0.0)) for name, values in features.items()}
+        reached = {name: float(values.max(initial=0)) for name, values in features.items()}
         return excesses_of(self.profile, reached, asdict(self.largest))
 
 
@@ -219,14 +219,15 @@ def _shares(sums_s: Mapping[_Key, float], total_s: float) -> dict[_Key, float]:
 
 def _share_within(steps: Columns, most: float) -> FloatArray:
     """Return the share of the steps of each row whose decode context is at most ``most``."""
-    context = steps["decode_context_tokens"].astype(float)
-    growth = np.maximum(1.0, steps["decode_sequences"].astype(float))
-    count = steps["steps"].astype(float)
-    within = np.floor((most - context) / growth) + 1
-    return np.asarray(np.clip(within, 0, count) / count, dtype=np.float64)
+    within = float(most) - steps["decode_context_tokens"]
+    within /= np.maximum(1.0, steps["decode_sequences"])
+    np.floor(within, out=within)
+    within += 1
+    np.clip(within, 0, steps["steps"], out=within)
+    return np.asarray(within / steps["steps"], dtype=np.float64)
 
 
-def _constant_features(steps: Columns) -> dict[str, FloatArray]:
+def _constant_features(steps: Columns) -> Columns:
     """Return the features that are equal in all steps of a row."""
     names = ("decode_sequences", "prefill_chunks", "rows", "prefill_pairs")
-    return {name: steps[name].astype(float) for name in names}
+    return {name: steps[name] for name in names}
