@@ -172,7 +172,7 @@ def client_settings(base_url: str, *, insecure: bool = False) -> dict[str, Any]:
     return {"headers": headers, "trust_env": may_have_proxy, "verify": verify}
 
 
-def server_url(text: str) -> httpx.URL:
+def server_url(text: str, right: str = TRY) -> httpx.URL:
     """Return the URL of a server; the scheme defaults to http.
 
     Raises ``LoadTestError`` for what is no http URL, or has a host or a port that cannot exist.
@@ -180,11 +180,11 @@ def server_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text if "://" in text else f"http://{text}")
     except httpx.InvalidURL as error:
-        raise LoadTestError(f"{text!r} is not a URL ({error}); {TRY}") from error
+        raise LoadTestError(f"{text!r} is not a URL ({error}); {right}") from error
     if url.userinfo:
         raise LoadTestError(f"the URL must not hold a password; put the key into {KEY_VARIABLE}")
     if url.scheme not in ("http", "https") or not url.host:
-        raise LoadTestError(f"{text!r} is not an http URL; {TRY}")
+        raise LoadTestError(f"{text!r} is not an http URL; {right}")
     if url.port is not None and not 0 < url.port <= LARGEST_PORT:
         raise LoadTestError(f"{text!r}: a port is from 1 to {LARGEST_PORT}")
     try:

@@ -175,8 +175,8 @@ class PolicyConfig:
             (kind, readers), value = READERS[name], getattr(self, name)
             if value != _DEFAULTS[name]:
                 raise PolicyError(
-                    f"{name}: {value!r} would change nothing: only {kind}: {readers} reads it, not "
-                    f"{getattr(self, kind)}; leave it out"
+                    f"{name}: {as_written(value)} would change nothing: only {kind}: {readers} "
+                    f"reads it, not {getattr(self, kind)}; leave it out"
                 )
         if self.kv == "grouped":
             self._groups()
@@ -309,10 +309,15 @@ def has_token_budget(batching: str) -> bool:
     return getattr(SCHEDULERS[batching], "has_token_budget", True) if known else True
 
 
+def as_written(value: object) -> str:
+    """Return a value as options and files have it: ``true``, not Python's ``True``."""
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
 def require(holds: bool, name: str, value: object, right: str) -> None:
     """Raise ``PolicyError`` unless a setting holds; ``right`` says what it must be."""
     if not holds:
-        raise PolicyError(f"{name}: {value!r} is not possible; it must be {right}")
+        raise PolicyError(f"{name}: {as_written(value)} is not possible; it must be {right}")
 
 
 def _require_seconds(name: str, value: float) -> None:

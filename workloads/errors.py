@@ -7,7 +7,7 @@ ServetwinError
 ├── ProfileError     a step-time profile that cannot be read or does not apply
 ├── ShapeError       a model or device that is unknown, impossible or cannot be read
 ├── EngineError      the bundled engine cannot start or has died
-├── MockError        a mock endpoint cannot start, or its plan cannot be read
+├── MockError        a mock endpoint cannot start
 └── LoadTestError    a load test that cannot start
     ├── Unreachable  ... because nothing answers there (exit code 1: the input is not bad)
     └── EndedEarly   ... or that was cut short, like a calibration or a sweep (exit code 1)
@@ -75,7 +75,8 @@ def os_errors(kind: type[ServetwinError], problem: str, *others: type[Exception]
     try:
         yield
     except causes as error:
-        raise kind(f"{problem} ({getattr(error, 'strerror', None) or error})") from error
+        reason = str(getattr(error, "strerror", None) or error)
+        raise kind(f"{problem} ({' '.join(reason.split())})") from error
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str | None = None) -> str:

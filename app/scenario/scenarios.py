@@ -17,7 +17,7 @@ from servetwin.app.words import print_notes
 from servetwin.policies.build import build_scheduler
 from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
-from servetwin.sim.experiments.scenario import Scenario
+from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import Profile
 from servetwin.sim.step_times.roofline.server import unlimited_policies
 from servetwin.sim.step_times.server_model import ServerModel
@@ -213,6 +213,8 @@ def idle_settings(scenario: Scenario, trace: Trace) -> Iterator[str]:
             "--lora-modules changes nothing: the server has no adapter_slots; --server 'vllm serve "
             "MODEL --enable-lora --max-loras 4' has some"
         )
+    if cluster.router != ClusterConfig().router and len(scenario.replicas()) == 1:
+        yield f"router {cluster.router} changes nothing: one server takes all; --replicas 2 has two"
     if cluster.splits and cluster.replicas > 1:
         yield (
             f"replicas {cluster.replicas} changes nothing: prompts and decodes have servers of "

@@ -23,9 +23,8 @@ from servetwin.loadtest.mock.mock_answer import (
     sse,
 )
 from servetwin.loadtest.mock.parsed_request import ParsedRequest
-from servetwin.sim.catalogue.entry import Count, FrozenModel
+from servetwin.sim.catalogue.entry import Count, FrozenModel, NotNegative
 
-NotNegative = Annotated[float, Field(ge=0)]
 Tokens = Annotated[int, Field(ge=0)]
 # Every fault by its name on the command line.
 FAULTS: "dict[str, type[Fault]]" = {}

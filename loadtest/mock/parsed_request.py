@@ -56,6 +56,8 @@ def parse_request(
     """Parse a JSON ``body``. Raises ``BadRequest`` saying what is wrong with it."""
     fields = _fields(body)
     options = fields.get("stream_options")
+    if fields.get("n") not in (None, 1):
+        raise BadRequest(400, "n: the mock gives one answer; leave it out, or send it as requests")
     return ParsedRequest(
         index,
         _model(fields, models),

@@ -21,7 +21,7 @@ import httpx
 import numpy as np
 import pandas as pd
 
-from servetwin.loadtest.endpoint import client_settings
+from servetwin.loadtest.endpoint import client_settings, server_url
 from servetwin.loadtest.redaction import redact
 from servetwin.loadtest.report.load_notes import CacheCounts
 from servetwin.loadtest.report.records import MEANINGS
@@ -42,6 +42,7 @@ COUNTERS = _NAMES["counters"]
 _KNOWN = tuple(name.encode() for names in (*GAUGES.values(), *COUNTERS.values()) for name in names)
 # When an answer came, and its known lines.
 _Scrape = tuple[int, bytes]
+_EXPORTER = "--gpu-metrics takes an exporter's page, such as http://127.0.0.1:9400/metrics"
 _ANSWER_S = 2.0
 _STOP_S = 1.0
 
@@ -59,7 +60,8 @@ class ServerWatch:
     ) -> None:  # fmt: skip
         self.url = base_url.rstrip("/").removesuffix("/v1") + "/metrics"
         self._settings = client_settings(base_url, insecure=insecure)
-        self._every_s, self._gpus = every_s, gpus
+        self._every_s = every_s
+        self._gpus = None if gpus is None else str(server_url(gpus, _EXPORTER))
         self._scrapes: list[_Scrape] = []
         self._last: _Scrape | None = None
         self._stopped = threading.Event()
@@ -191,11 +193,11 @@ def save_server_metrics(watch: ServerWatch, run: Run, folder: Path) -> str:
     write_files(folder, [(FILE_NAME, None)])
     for lost in write_files(folder, [(FILE_NAME, data)]):
         raise RunError(f"{folder / FILE_NAME}: cannot be written ({lost.reason})")
-    if frame.empty:
-        return f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
     names = {"kv_usage": "KV usage", "gpu_use": "GPU use"}
     known = ", ".join(names.get(c, c) for c in GAUGES if frame[c].notna().any())
     line = f"server metrics: {known}, {len(frame)} times from {watch.url}"
+    if frame.empty:
+        line = f"server metrics: none ({watch.url}: {watch.reason or 'no answer in time'})"
     return "; ".join([line, *watch.power(frame, run)])
 
 

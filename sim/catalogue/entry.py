@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from reprlib import repr as shortened
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from servetwin.workloads.errors import PolicyError, did_you_mean, require_name
 from servetwin.workloads.plugins import split_settings
-from servetwin.workloads.program.key_values import key_values
+from servetwin.workloads.program.key_values import MOST_NUMBER, key_values
 from servetwin.workloads.program.package import shipped_json
 
 
@@ -21,7 +21,7 @@ class FrozenModel(BaseModel):
 
 Entry = TypeVar("Entry", bound=FrozenModel)
 Count = Annotated[int, Field(ge=1)]
-NotNegative = Annotated[float, Field(ge=0)]
+NotNegative = Annotated[float, Field(ge=0, le=MOST_NUMBER)]
 Positive = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -97,10 +97,15 @@ def parse_entry(text: str, kinds: Mapping[str, type[Entry]], where: str, what: s
     """
     name, settings = split_settings(text)
     require_name(name, kinds, f"{where}: unknown {what}", PolicyError)
-    where, kind = f"{where}: {name}", kinds[name]
-    given = key_values(settings, where)
+    where = f"{where}: {name}"
+    return made_entry(kinds[name], key_values(settings, where), where)
+
+
+def made_entry(kind: type[Entry], given: Mapping[str, Any], where: str) -> Entry:
+    """Return an entry of its fields, which may be texts; raises as ``parse_entry`` does."""
     for key in given:
-        require_name(key, kind.model_fields, f"{where}: unknown key", PolicyError)
+        known = f"known are {', '.join(kind.model_fields) or 'none'}"
+        require_name(key, kind.model_fields, f"{where}: unknown key", PolicyError, known)
     try:
         return kind(**given)  # pydantic reads numbers in texts
     except ValidationError as error:

@@ -48,6 +48,8 @@ LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0,
 UNKNOWN_DEVICE = "server"
 # Each server of a run takes about 8 kB and 0.1 ms before it gets a request.
 MOST_SERVERS = 100_000
+# A step of a replica takes so many times as long at most.
+MOST_FACTOR = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +135,15 @@ class ClusterConfig:
         timeout_s = self.timeout_s
         if timeout_s is not None:
             require(0 < timeout_s < MOST, "timeout_s", timeout_s, "seconds above 0, or none")
-        if (fleet := self.fleet) is not None and (rule := fleet.rule) is not None:
+        if (fleet := self.fleet) is None:
+            return
+        slowest = max((getattr(fault, "factor", 1.0) for fault in fleet.faults), default=1.0)
+        require(slowest <= MOST_FACTOR, "faults: factor", slowest, f"at most {MOST_FACTOR:,}")
+        if (rule := fleet.rule) is not None:
             bounds = f"from min {rule.min} to max {rule.max} of autoscaling"
             require(rule.min <= self.replicas <= rule.max, "replicas", self.replicas, bounds)
+            most = f"at most {MOST_SERVERS:,}"
+            require(rule.max <= MOST_SERVERS, "autoscaling: max", rule.max, most)
 
     @property
     def splits(self) -> bool:

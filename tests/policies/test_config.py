@@ -89,7 +89,7 @@ ODD: list[object] = [1e308, 2.5, "x", 10**400, []]
         ),
         (
             {"kv": "contiguous", "prefix_cache": True},
-            "prefix_cache: True is not possible; it must be false with kv: contiguous",
+            "prefix_cache: true is not possible; it must be false with kv: contiguous",
         ),
     ],
 )

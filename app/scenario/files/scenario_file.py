@@ -26,7 +26,7 @@ from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.scenarios import fitted, preset_cluster
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.scenario.settings import parse_policies
-from servetwin.policies.config import PolicyConfig
+from servetwin.policies.config import PolicyConfig, as_written
 from servetwin.policies.presets import find_preset
 from servetwin.sim.catalogue.entry import Count, FrozenModel, Positive
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
@@ -319,7 +319,7 @@ def _setting_problem(section: str, key: str, value: Any) -> str | None:
     try:
         known[key].validate_python(value, strict=True)
     except ValidationError as error:
-        return f"{value!r}: {error.errors()[0]['msg'].lower()}"
+        return f"{as_written(value)}: {error.errors()[0]['msg'].lower()}"
     return None
 
 
@@ -340,7 +340,7 @@ def _first_problem(error: ValidationError) -> str:
     if problem["type"] == "value_error":
         return f"{where}: {problem['ctx']['error']}"
     message = problem["msg"]
-    return f"{where}: {problem['input']!r}: {message[0].lower()}{message[1:]}"
+    return f"{where}: {as_written(problem['input'])}: {message[0].lower()}{message[1:]}"
 
 
 _SECTIONS: dict[tuple[Any, ...], list[str]] = {

@@ -200,7 +200,7 @@ class MockOptions:
     model: str | None = None
 
     def plan(self) -> "MockPlan":
-        """Return the plan of the options. Raises ``MockError``."""
+        """Return the plan of the options. Raises ``PolicyError``."""
         from servetwin.loadtest.mock.plan import mock_plan, parse_fault
 
         names = ("model", "ttft_ms", "itl_ms", "tokens")

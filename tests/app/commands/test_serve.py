@@ -209,7 +209,7 @@ def test_a_profile_behind_a_preset_of_eager_kernels_keeps_its_step_times_and_say
 def test_a_setting_that_nothing_reads_is_refused(server: tuple[str, ...]) -> None:
     done = servetwin("serve", *server, "--set", "padding=off", "--step-log", "/nowhere/x")
     assert done.code == 2
-    assert done.err.startswith("servetwin: padding: False would change nothing: only batching: ")
+    assert done.err.startswith("servetwin: padding: false would change nothing: only batching: ")
 
 
 @pytest.mark.parametrize("wrong", ["port", "step log"])

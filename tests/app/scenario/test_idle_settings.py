@@ -41,12 +41,14 @@ SPLIT = {"prefill_replicas": 1, "decode_replicas": 2}
         ({"draft_rows": 3}, {}, None),
         ({"adapter_slots": 3}, {}, "adapter_slots: no request asks for an adapter"),
         ({}, {"replicas": 3}, None),
+        ({}, {"router": "random"}, "router random changes nothing: one server takes all"),
+        ({}, {"router": "random", "replicas": 2}, None),
         ({}, SPLIT, None),
         ({}, {**SPLIT, "replicas": 3}, "replicas 3 changes nothing: prompts and decodes have"),
     ],
 )
 def test_a_setting_that_changes_nothing_is_said(
-    settings: dict[str, object], cluster: dict[str, int], begins: str | None
+    settings: dict[str, object], cluster: dict[str, Any], begins: str | None
 ) -> None:
     notes = list(idle_settings(under(settings, cluster), trace()))
     assert len(notes) == (begins is not None)

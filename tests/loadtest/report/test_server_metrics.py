@@ -24,6 +24,7 @@ from servetwin.loadtest.report.server_metrics import (
     save_server_metrics,
 )
 from servetwin.sim.records.run import RunError
+from servetwin.workloads.errors import LoadTestError
 from tests.support.figure_frames import load_test
 
 VLLM = """\
@@ -197,14 +198,21 @@ def test_watts_of_an_exporter_become_joules_per_token(
     assert said.endswith(f"; GPUs 600 W in the mean, {joules:.3g} J per output token")
 
 
-def test_an_exporter_that_does_not_answer_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("server", [(200, "vllm:num_requests_running 1\n"), (404, "")])
+def test_an_exporter_that_does_not_answer_is_named(server: tuple[int, str], tmp_path: Path) -> None:
     with (
-        serving((200, "vllm:num_requests_running 1\n")) as (url, asked),
+        serving(server) as (url, asked),
         ServerWatch(url, every_s=0.01, gpus="http://127.0.0.1:9/metrics") as watch,
     ):
-        until(asked, 3)
+        until(asked, 1)
     said = save_server_metrics(watch, load_test(), tmp_path)
     assert "; no watts (http://127.0.0.1:9/metrics: " in said
+
+
+@pytest.mark.parametrize("url", ["", "ftp://10.0.0.1/metrics", "http://me:secret@10.0.0.1"])
+def test_an_exporter_without_a_url_is_refused_before_the_load(url: str) -> None:
+    with pytest.raises(LoadTestError, match=r"--gpu-metrics takes|password"):
+        ServerWatch("http://127.0.0.1:9", gpus=url)
 
 
 def test_a_pause_of_the_metrics_leaves_a_gap_only() -> None:

@@ -96,7 +96,7 @@ def test_steps_and_runs_of_steps_are_the_same_to_the_last_bit() -> None:
     [
         ({"far_cache_tokens": 8}, "far_cache_tokens: 8 is not possible"),
         ({"far_cache_slowdown": 2.0}, "far_cache_slowdown: 2.0 is not possible"),
-        ({"far_cache_shared": True}, "far_cache_shared: True is not possible"),
+        ({"far_cache_shared": True}, "far_cache_shared: true is not possible"),
         (
             {"prefix_cache": True, "far_cache_tokens": 8, "far_cache_slowdown": 0.0},
             "far_cache_slowdown: 0.0 is not possible; it must be a finite number above 0",

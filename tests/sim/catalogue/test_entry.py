@@ -94,7 +94,7 @@ def test_a_device_with_a_wrong_field(tmp_path: Path, path: str, value: Any, expe
         ("max_model_len", -1, "field 'max_model_len' (tokens): -1 is not possible"),
         ("layers", [], "field 'layers': it must have at least one entry"),
         ("layers", 32, "field 'layers': 32 is not possible"),
-        ("layers.0.count", GONE, "field 'layers[0].count' (layers) is missing"),
+        ("layers.0.count", GONE, "field 'layers[0].count' is missing"),
         ("layers.0.mixer", GONE, "field 'layers[0].mixer' is missing"),
         ("layers.0.mixer.kind", GONE, "field 'layers[0].mixer': its 'kind' is missing"),
         ("layers.0.mixer.kind", "mla", "kind 'mla' is not known; it must be 'attention', 'latent'"),

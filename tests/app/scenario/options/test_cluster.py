@@ -49,6 +49,18 @@ def trace(*requests: Request) -> Trace:
         ),
         (["--faults", "slow:replica=0,at_s=-1"], "field 'at_s' (seconds): '-1' is not possible"),
         (
+            ["--faults", "slow:replica=0,at_s=1e30"],
+            "field 'at_s' (seconds): '1e30' is not possible",
+        ),
+        (
+            ["--faults", "slow:replica=0,at_s=1,factor=1e300"],
+            "faults: factor: 1e+300 is not possible; it must be at most 1,000,000",
+        ),
+        (
+            ["--autoscale", "queue:max=999999999"],
+            "autoscaling: max: 999999999 is not possible; it must be at most 100,000",
+        ),
+        (
             ["--prefill-decode", "1", "1", "--faults", "slow:replica=0,at_s=1"],
             "faults, autoscaling and timeouts are of replicas that serve whole requests",
         ),
