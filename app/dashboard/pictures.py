@@ -20,14 +20,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from servetwin.app.dashboard.widgets import end_if_stale
+from servetwin.app.figures import pictures
 from servetwin.app.figures.canvas import Figure
-from servetwin.app.figures.pictures import (
-    PNG_WIDTH_PX,
-    THEMES,
-    Caption,
-    letters_in_line,
-    talk_layout,
-)
 from servetwin.app.words import asset
 
 SCRIPT = "pictures/pictures.js"
@@ -48,8 +42,8 @@ def load_picture_script() -> None:
     """Put the script that the buttons need into the page, and their style."""
     token, shown = st.session_state.setdefault(_SHOWN, (uuid4().hex, Event()))
     _shown[token] = shown
-    themes = json.dumps({name: theme.spec() for name, theme in THEMES.items()})
-    given = f'data-themes="{escape(themes)}" data-png-width="{PNG_WIDTH_PX}"'
+    themes = json.dumps({name: theme.spec() for name, theme in pictures.THEMES.items()})
+    given = f'data-themes="{escape(themes)}" data-png-width="{pictures.PNG_WIDTH_PX}"'
     st.html(f"<style>{asset('pictures.css')}</style>")
     st.html(f'<script src="{SCRIPT}?{token}" {given}></script>', unsafe_allow_javascript=True)
 
@@ -67,15 +61,15 @@ def await_first_page() -> None:
 
 def picture_buttons(figure: Figure, key: str, source: str) -> str:
     """Return the buttons of the chart ``key`` as HTML: SVG and PNG, light and dark."""
-    layout = talk_layout(figure, Caption(source, _ADDRESS))
-    letters = letters_in_line(layout["width"], layout["title"]["subtitle"]["font"]["size"])
+    layout = pictures.talk_layout(figure, pictures.Caption(source, _ADDRESS))
+    letters = pictures.letters_in_line(layout["width"], layout["title"]["subtitle"]["font"]["size"])
     picture = json.dumps({"layout": layout, "letters": letters})
     title = figure.title
     name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:80]
     buttons = "".join(
         f'<button type="button" data-kind="{kind}" data-theme="{theme}">{label}, {theme}</button>'
         for kind, label in _KINDS.items()
-        for theme in THEMES
+        for theme in pictures.THEMES
     )
     given = {"chart": key, "picture": picture, "name": name}
     attributes = " ".join(f'data-{part}="{escape(value)}"' for part, value in given.items())

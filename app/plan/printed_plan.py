@@ -7,8 +7,7 @@ from textwrap import wrap
 from servetwin.app.command import print_result
 from servetwin.app.plan.plan import Plan, PlannedDeployment, gpus_of, plan
 from servetwin.app.reports.progress import progress, report_progress
-from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import WIDTH
+from servetwin.app.reports.table import WIDTH, table_lines
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.prices import LISTED

@@ -1,9 +1,8 @@
 """The report of a comparison or a gate as plain text under 100 columns."""
 
-import textwrap
 from collections.abc import Iterable, Sequence
 
-from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.table import table_lines, wrapped
 from servetwin.app.verdict.claims import Comparison, MetricComparison, Outcome, RequestDifferences
 from servetwin.app.verdict.gate import FINISHED, MORE_IS_BETTER, Gate, MetricChange
 from servetwin.app.verdict.intervals import CONFIDENCE
@@ -11,8 +10,6 @@ from servetwin.app.words import METRICS, Metric, asset_table
 from servetwin.sim.records.metrics import LATENCIES, describe
 from servetwin.workloads.rows import counted
 
-# Characters of a line.
-WIDTH = 100
 WORDS = asset_table("verdicts.yaml")
 LEGEND = WORDS["comparison"]["legend"].format(CONFIDENCE)
 GATE_LEGEND = WORDS["gate"]["legend"].format(CONFIDENCE)
@@ -72,13 +69,6 @@ def _sentences(
     if outcome == "cannot tell" and vague:
         outcome, named = "vague", [*vague]
     return [WORDS[kind][outcome].format(named=_names(named) or "every metric", **values)]
-
-
-def wrapped(paragraphs: Iterable[str], indent: str = "", width: int = WIDTH) -> list[str]:
-    """Return paragraphs as lines of at most ``width`` characters."""
-    return [
-        line for text in paragraphs for line in textwrap.wrap(text, width, subsequent_indent=indent)
-    ]
 
 
 def _names(metrics: Iterable[str]) -> str:

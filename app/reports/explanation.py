@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from textwrap import wrap
 
-from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import WIDTH, note_lines
+from servetwin.app.reports.table import table_lines, wrapped
+from servetwin.app.reports.tables import note_lines
 from servetwin.app.words import asset_table
 from servetwin.sim.explain.explain import Explanation
 from servetwin.sim.records.metrics import duration_unit
@@ -44,7 +43,7 @@ def explanation_lines(explanation: Explanation) -> list[str]:
     """Return the verdict, the parts with bars, and the neighbours of the request."""
     return [
         request_line(explanation),
-        *wrap(verdict(explanation), WIDTH),
+        *wrapped([verdict(explanation)]),
         *(["", *parts_table(explanation)] if explanation.parts_s else []),
         *(["", *neighbour_lines(explanation)] if explanation.neighbours else []),
         *note_lines(explanation.notes),
@@ -69,7 +68,7 @@ def slowest_lines(explanations: Sequence[Explanation]) -> list[str]:
     lines = ["".join(f"{name:>12}" for name in (f"e2e, {unit}", *parts))]
     for one in explanations:
         times_s = (one.e2e_s or 0.0, *one.parts_s.values())
-        lines += ["", *wrap(f"{one.request_id}: {verdict(one)}", WIDTH)]
+        lines += ["", *wrapped([f"{one.request_id}: {verdict(one)}"])]
         lines.append("".join(f"{factor * s:>12.{1 if unit == 'ms' else 3}f}" for s in times_s))
     if len(explanations) > 1:
         lines += note_lines(dict.fromkeys(note for one in explanations for note in one.notes))

@@ -2,11 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from textwrap import wrap
 from typing import Any
 
-from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import WIDTH
+from servetwin.app.reports.table import WIDTH, table_lines, wrapped
 from servetwin.app.scenario.answers import FEWEST, WAITING, Answer, CurvePoint, What, best
 from servetwin.app.words import METRICS, RESOURCES, asset_table, figure_words, target_words
 from servetwin.sim.catalogue.catalogue import shipped_hardware
@@ -39,9 +37,8 @@ def report_lines(
     """Return what ``servetwin capacity --replicas`` and ``--users`` print."""
     answer = best(answers) or answers[0]
     texts = headline(answers, target, load), spread_sentence(answer), few_words(target, requests)
-    lines = [line for text in texts for line in wrap(text, WIDTH)]
     table, tried = _aligned(table_rows(answers, target)), _tried(answer, target)
-    return [*lines, "", *table, "", *tried, *_limited(answer)]
+    return [*wrapped(texts), "", *table, "", *tried, *_limited(answer)]
 
 
 def as_record(

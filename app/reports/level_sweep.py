@@ -1,13 +1,11 @@
 """A sweep over load levels in words: a row per level, the predicted one below it, and the knee."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from textwrap import wrap
 
 import pandas as pd
 
 from servetwin.app.reports.load_test import LoadVerdict
-from servetwin.app.reports.table import Table, table_lines
-from servetwin.app.reports.tables import WIDTH
+from servetwin.app.reports.table import Table, table_lines, wrapped
 from servetwin.app.words import METRICS, Metric, asset_table, number, slo_words
 from servetwin.loadtest.report.load_notes import made_words
 from servetwin.loadtest.sweep.attainment import CONFIDENCE, least_requests
@@ -63,14 +61,13 @@ def load_lines(sweep: Sweep) -> Iterator[str]:
 def sweep_lines(sweep: Sweep) -> list[str]:
     """Return the lines on a sweep: its verdict, its levels, what was sent, and its knee."""
     return [
-        *_wrapped(str(sweep_verdict(sweep))),
+        *wrapped([str(sweep_verdict(sweep))], "  "),
         "",
         *_text_table(sweep),
         "",
-        *[line for text in load_lines(sweep) for line in _wrapped(text)],
+        *wrapped(load_lines(sweep), "  "),
         "",
-        *[line for text in knee_sentences(sweep) for line in _wrapped(text)],
-        *_wrapped(f"ended: {sweep.ended or 'not yet'}"),
+        *wrapped([*knee_sentences(sweep), f"ended: {sweep.ended or 'not yet'}"], "  "),
     ]
 
 
@@ -197,7 +194,3 @@ def _notes(level: Level) -> Iterator[str]:
         yield f"{level.plan.load}: attempt {level.attempts}, the client was late before"
     if level.failed:
         yield f"{level.plan.load}: {counted(level.failed, 'request')} did not finish"
-
-
-def _wrapped(line: str) -> list[str]:
-    return wrap(line, WIDTH, subsequent_indent="  ")

@@ -11,6 +11,7 @@ from servetwin.app.reports import claims, tables
 from servetwin.app.reports.html.facts import slo_line
 from servetwin.app.reports.report_folders import NamedRun
 from servetwin.app.reports.run_words import what_ran
+from servetwin.app.reports.table import wrapped
 from servetwin.app.verdict.claims import (
     Comparison,
     Outcome,
@@ -73,7 +74,7 @@ class LoadTestReport:
     def as_text(self) -> str:
         """Return verdict and report, the comparison and the gate, if there are any."""
         report = render_report(self.run, self.slo, self.folder)
-        blocks = ["\n".join(claims.wrapped([str(self.verdict)], "  ")), report]
+        blocks = ["\n".join(wrapped([str(self.verdict)], "  ")), report]
         if self.prediction:
             comparison, differences = self.prediction
             blocks += [claims.render_comparison(comparison), claims.render_requests(differences)]
@@ -139,7 +140,7 @@ def run_rows(run: Run) -> pd.DataFrame:
 def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) -> str:
     """Return doubts, the metrics, the load and how it was delivered, the failures, the files."""
     summary, figures = run.summary(slo), tables.described(run)[WHOLE_RUN]
-    doubts = claims.wrapped(load_notes.load_warnings(summary["delivered"]), "  ")
+    doubts = wrapped(load_notes.load_warnings(summary["delivered"]), "  ")
     soft = [f"* fewer than {tables.FIRM_P99} values: not a firm p99"]
     delivered = load_notes.delivered_line(summary["delivered"])
     sent = [what_ran(run), *load_notes.load_facts(run), delivered, *load_notes.load_notes(run)]
@@ -154,7 +155,7 @@ def render_report(run: Run, slo: SLO | None = None, folder: Path | None = None) 
         f"{summary['prompt_tokens']} in",
         *tables.reasoning_lines(summary, slo),
         "",
-        *claims.wrapped(sent, "  "),
+        *wrapped(sent, "  "),
         "",
         *tables.steady_lines(summary["steady"]),
         "",

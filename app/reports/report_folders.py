@@ -4,19 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from pydantic import TypeAdapter
 
 from servetwin.app.reports.run_words import measured_noun, trial_words
-from servetwin.app.verdict.claims import Comparison, MetricComparison, compare
+from servetwin.app.verdict.claims import Comparison, compare
 from servetwin.app.verdict.forecast import level_folder
 from servetwin.app.verdict.same_load import same_requests
 from servetwin.app.verdict.why.explanation import Explanation, read_explanation
 from servetwin.loadtest.report.load_notes import why_cut_off
 from servetwin.loadtest.report.server_metrics import load_server_metrics
 from servetwin.loadtest.sweep.sweep import Sweep, is_sweep, load_sweep
-from servetwin.sim.experiments.predict import Interval
 from servetwin.sim.records.run import JOURNAL, SUMMARY, Run, RunError, load_run
 from servetwin.workloads.errors import os_errors
 from servetwin.workloads.files import mapping_in
@@ -217,19 +216,10 @@ def _read_verdicts(folder: Path) -> dict[Path, Comparison]:
     """
     path = folder / VERDICT
     with os_errors(RunError, f"{path}: not a readable verdict", ValueError, KeyError, TypeError):
-        record = mapping_in(path)
+        record, read = mapping_in(path), TypeAdapter(Comparison).validate_python
         if "levels" not in record:
-            return {folder: _comparison(record["comparison"])}
+            return {folder: read(record["comparison"])}
         return {
-            folder / level_folder(level["utilisation"]): _comparison(level["comparison"])
+            folder / level_folder(level["utilisation"]): read(level["comparison"])
             for level in record["levels"]
         }
-
-
-def _comparison(record: Mapping[str, Any]) -> Comparison:
-    metrics = []
-    for row in record["metrics"]:
-        predicted = Interval(**row["predicted"]) if row["predicted"] else None
-        metrics.append(MetricComparison(**{**row, "predicted": predicted}))
-    clients = record.get("set_aside", 0), record.get("limited", 0)
-    return Comparison(tuple(metrics), record["repeats"], tuple(record["doubts"]), *clients)

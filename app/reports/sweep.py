@@ -6,13 +6,12 @@ The points of a sweep from Python are a frame that draws itself.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 
 import pandas as pd
 
-from servetwin.app.reports.table import table_lines
-from servetwin.app.reports.tables import WIDTH, error_lines
+from servetwin.app.reports.table import table_lines, wrapped
+from servetwin.app.reports.tables import error_lines
 from servetwin.app.words import asset_table, short
 from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.experiments.sweep import (
@@ -38,7 +37,7 @@ def report_text(frame: pd.DataFrame, keys: Sequence[str], attainment: float) -> 
         f"{len(points)} points; the front, goodput and tok/s per replica:",
         *front_lines(points, keys, GOODPUT, best),
         "",
-        *wrap(conclusion(points.assign(label=labels), attainment), WIDTH, subsequent_indent="  "),
+        *wrapped([conclusion(points.assign(label=labels), attainment)], "  "),
         *error_lines([f"could not be: {problem}" for problem in frame[PROBLEM] if problem], 5),
     ]
     return "\n".join(lines)

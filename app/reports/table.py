@@ -2,6 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
+
+# Characters of a line.
+WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +52,8 @@ def table_lines(
         indent + gap.join(f"{text:{side}{width}}" for text, side, width in line).rstrip()
         for line in lines
     ]
+
+
+def wrapped(paragraphs: Iterable[str], indent: str = "", width: int = WIDTH) -> list[str]:
+    """Return paragraphs as lines of at most ``width`` characters."""
+    return [line for text in paragraphs for line in wrap(text, width, subsequent_indent=indent)]

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.table import WIDTH, table_lines, wrapped
 from servetwin.app.words import METRICS, ends, number
 from servetwin.sim.records.metrics import LIMITED, SLO, describe, duration, gaps_s
 from servetwin.sim.records.run import Run
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
 
 
-WIDTH = 100
 FLEET_COUNTS = ("crashes", "lost", "retried", "timed_out", "started", "drained")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
@@ -43,7 +41,7 @@ def server_lines(scenarios: Iterable["Scenario"], record: Mapping[str, Any]) -> 
     named = "; ".join(f"{name} {', '.join(texts)}" for name, texts in toggles if texts)
     return [
         *dict.fromkeys(line for server in servers for line in server.describe()),
-        *wrap(named, WIDTH, subsequent_indent="  "),
+        *wrapped([named], "  "),
     ]
 
 
@@ -132,7 +130,7 @@ def lane_lines(lanes: Mapping[str, Any]) -> list[str]:
     more = [f"{count} {words}" for words, count in counts.items() if count]
     broken = [f"not {lanes['scenario']}: {rule}" for rule in lanes["broken"]]
     ended = [f"ended early: {reason}"] if (reason := lanes["ended_early"]) else []
-    return [*wrap("; ".join([line, *more]), WIDTH, subsequent_indent="  "), *ended, *broken]
+    return [*wrapped(["; ".join([line, *more])], "  "), *ended, *broken]
 
 
 def counts_line(counts: Mapping[str, int]) -> str:
@@ -153,8 +151,7 @@ def error_lines(errors: Iterable[str] | Mapping[str, int], most: int = 3) -> lis
 
 def note_lines(notes: Iterable[str]) -> list[str]:
     """Return the notes, wrapped to the width of a table."""
-    wrapped = (wrap(f"note: {note}", WIDTH, subsequent_indent=" " * 6) for note in notes)
-    return list(chain.from_iterable(wrapped))
+    return wrapped((f"note: {note}" for note in notes), " " * 6)
 
 
 def latency_table(

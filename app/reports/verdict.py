@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from servetwin.app.calibration.recorded import RecordedCalibration
 from servetwin.app.reports.claims import (
     LEGEND,
-    WIDTH,
     WORDS,
     comparison_table,
     metric_name,
     outcome_word,
     verdict_in_words,
-    wrapped,
 )
 from servetwin.app.reports.run_words import (
     load_words,
@@ -20,7 +18,7 @@ from servetwin.app.reports.run_words import (
     provenance_line,
     recorded_words,
 )
-from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.table import WIDTH, table_lines, wrapped
 from servetwin.app.reports.tables import note_lines
 from servetwin.app.verdict.claims import DEFAULT_LIMITS, MetricComparison, worst
 from servetwin.app.verdict.intervals import CONFIDENCE

@@ -1,10 +1,9 @@
 """Statistics and checks of traces as plain text that fits 100 columns."""
 
 from collections.abc import Mapping, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.table import table_lines, wrapped
 from servetwin.app.words import number
 
 if TYPE_CHECKING:
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from servetwin.workloads.statistics.comparison import Check
 
 
-_WIDTH = 100
 _INDENT = " " * 4
 _FIGURES = ("mean", "p50", "p90", "p99", "max")
 
@@ -108,7 +106,6 @@ def named_lines(workloads: Mapping[str, "NamedWorkload"]) -> list[str]:
     """Return what each named workload is, where its figures are from, and its options."""
     lines = []
     for name, workload in workloads.items():
-        lines += wrap(f"{name}: {workload.what}", _WIDTH, subsequent_indent=_INDENT)
-        for text in (workload.source, workload.as_arguments()):
-            lines += wrap(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+        more = (f"{_INDENT}{text}" for text in (workload.source, workload.as_arguments()))
+        lines += wrapped([f"{name}: {workload.what}", *more], _INDENT)
     return lines

@@ -18,23 +18,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import pandas as pd
 
-from servetwin.app.verdict.claims import (
-    METRICS,
-    Comparison,
-    MetricComparison,
-    compare_pairs,
-    count_limited,
-    doubts_about,
-    judgeable,
-    outcome_of,
-    with_forecast,
-)
-from servetwin.app.verdict.intervals import (
-    CONFIDENCE,
-    RelativeVariance,
-    ratio_interval,
-    variance_within,
-)
+from servetwin.app.verdict import claims, intervals
+from servetwin.app.verdict.claims import Comparison, MetricComparison
 from servetwin.app.verdict.lane_claims import NO_TASK, TASK_LIMIT, LaneClaims
 from servetwin.app.verdict.measured_facts import MeasuredFacts, as_sent, measured_facts
 from servetwin.app.verdict.observed_steps import (
@@ -67,10 +52,10 @@ FEWEST_BLOCKS = 5
 # Between two measurements of the same steps in beats: over 22 trials their ratio was 0.7 % off.
 # With 0.9 % the intervals of 177 of 200 simulated trials over recorded beats cover the truth, with
 # 0.7 % those of 165.
-AGAIN = RelativeVariance(0.009**2, 20)
+AGAIN = intervals.RelativeVariance(0.009**2, 20)
 # Stamps that tell the steps of a smaller share of the time tell too little.
 LEAST_TOLD = 0.1
-_HALF_WIDTH = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+_HALF_WIDTH = NormalDist().inv_cdf((1 + intervals.CONFIDENCE) / 2)
 Clock = Literal["beats", "log", "stamps"]
 # A step so long, and so many times what is stated, is a clock that jumped or a server that was
 # started again.
@@ -237,14 +222,14 @@ def _compare_kind(
         logs = np.log((stated_s.sum() - stated_s) / rest_s)[took_s > 0]
         variance = float(((logs - logs.mean()) ** 2).sum()) * (blocks - 1) / blocks
         freedom = 1 / float(((took_s / took_s.sum()) ** 2).sum()) - 1
-        within = RelativeVariance(variance, max(freedom, 1.0))
-        low, high = ratio_interval(ratio, [within, AGAIN])
+        within = intervals.RelativeVariance(variance, max(freedom, 1.0))
+        low, high = intervals.ratio_interval(ratio, [within, AGAIN])
     counts = blocks >= FEWEST_BLOCKS and took_s.sum() >= LEAST_SHARE * frame["took_s"].sum()
     judged = limit if counts or kind == "all" else None
     predicted_s = float(stated_s.sum() / len(part))
     width = 1 + steps.spread
     predicted = Interval(predicted_s, predicted_s / width, predicted_s * width)
-    outcome = None if judged is None else outcome_of(predicted, low, high, judged)
+    outcome = None if judged is None else claims.outcome_of(predicted, low, high, judged)
     measured_s = predicted_s / ratio
     return MetricComparison(
         f"step_s.{kind}", predicted, measured_s, ratio - 1, low, high, None, judged, outcome
@@ -271,11 +256,11 @@ def compare_rest(
     """
     rows = []
     summaries = [(ours.summary(), theirs.summary()) for ours, theirs in tests]
-    for metric in common(METRICS, [*chain.from_iterable(summaries)]):
+    for metric in common(claims.METRICS, [*chain.from_iterable(summaries)]):
         pairs = [(figure(ours, metric), figure(theirs, metric)) for ours, theirs in summaries]
-        variances = [variance_within(metric, a.requests, b.requests) for a, b in tests]
+        variances = [intervals.variance_within(metric, a.requests, b.requests) for a, b in tests]
         width = unsure.get(metric.partition(".")[0], 0.0)
-        rows.append(compare_pairs(metric, pairs, variances, limits.get(metric), width))
+        rows.append(claims.compare_pairs(metric, pairs, variances, limits.get(metric), width))
     return rows
 
 
@@ -307,7 +292,7 @@ class TwoClaims:
         Only the step times are judged where the profile is of another machine, whose API and client
         say nothing about those of this one.
         """
-        runs = judgeable(measured)
+        runs = claims.judgeable(measured)
         scenario = Scenario(profile.policy_config(), profile)
         facts = [
             replace(measured_facts(run, trace), steps=in_order(run.records) or None) for run in runs
@@ -326,7 +311,7 @@ class TwoClaims:
         whole = WholeForecast.of(facts, scenario, slowness, rows[0], seed) if rows else {}
         unsure = {name: one.unsure for name, one in whole.items() if steps.clock == "stamps"}
         rows += compare_rest(tests, {} if elsewhere else limits, unsure)
-        doubts = [*doubts_about(runs), *steps.doubts()]
+        doubts = [*claims.doubts_about(runs), *steps.doubts()]
         lanes = None
         if trace.lanes:
             as_measured = Scenario(scenario.policies, profile.scaled(slowness / (1 + error)))
@@ -340,7 +325,9 @@ class TwoClaims:
                 "both tell its speed from an error of the steps; calibrate this one"
             )
         aside = len(measured) - len(runs)
-        comparison = Comparison(tuple(rows), len(runs), tuple(doubts), aside, count_limited(runs))
+        comparison = Comparison(
+            tuple(rows), len(runs), tuple(doubts), aside, claims.count_limited(runs)
+        )
         return cls(comparison, steps, whole, elsewhere, lanes)
 
     @property
@@ -352,7 +339,7 @@ class TwoClaims:
         if row.error_low is None or row.error_high is None:
             return None
         half = math.sqrt((1 + row.error_high) / (1 + row.error_low))
-        _, high = with_forecast(row.predicted, 1 / half - 1, half - 1)
+        _, high = claims.with_forecast(row.predicted, 1 / half - 1, half - 1)
         return (1 + row.limit) * (1 + high) - 1
 
     def as_dict(self) -> dict[str, Any]:

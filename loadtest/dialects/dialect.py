@@ -68,6 +68,7 @@ def count(value: object) -> int | None:
 
 _FILE: dict[str, Any] = shipped_json("loadtest/dialects/servers.json")
 _PATHS: dict[str, str] = _FILE["paths"]
+SERVERS: Mapping[str, dict[str, Any]] = _FILE["servers"]
 
 
 class Dialect:
@@ -97,8 +98,8 @@ class Dialect:
     sampling_field: str
     mark: str
 
-    def __init__(self) -> None:
-        vars(self).update(_FILE["usual"] | _FILE["servers"][self.name])
+    def __init__(self, name: str) -> None:
+        vars(self).update(_FILE["usual"] | SERVERS[name], name=name)
 
     def recognises(self, server: ServerProbe) -> bool:
         """Return whether a page shows that the server is of this kind."""

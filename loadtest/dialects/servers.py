@@ -1,9 +1,27 @@
-"""Servers and their dialects, by name, by what a server says of itself, and by its events."""
+"""Servers and their dialects, by name, by what a server says of itself, and by its events.
+
+Three need no more than their row in ``servers.json``:
+
+``openai``: any server with OpenAI's API, and the default. Follows OpenAI's API reference. The
+length is forced with ``min_tokens`` and ``ignore_eos``, as in vLLM and many others; OpenAI's own
+service refuses these: use ``--no-force-length``.
+
+``tensorrt-llm``: TensorRT-LLM's own server. Follows the documentation of trtllm-serve and the
+schema of its requests: prompts of token ids, ``min_tokens``, ``ignore_eos``,
+``continuous_usage_stats``; unknown fields are refused. Behind Triton it speaks ``triton``.
+
+``mlc``: MLC LLM. Follows the documentation of its REST API: prompts of token ids; the end token is
+ignored with ``debug_config.ignore_eos``, which takes effect when the server runs with
+``--enable-debug`` (without it answers end early, and the report counts them).
+
+The last two were tested against a server that answers as documented, not against themselves.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from servetwin.loadtest.dialects.dialect import (
+    SERVERS,
     Api,
     Dialect,
     ModelFacts,
@@ -16,17 +34,7 @@ from servetwin.loadtest.dialects.server_probe import ServerProbe, fields_of
 from servetwin.workloads.errors import LoadTestError, did_you_mean
 
 
-class OpenAI(Dialect):
-    """Any server with OpenAI's API, and the default.
-
-    Follows OpenAI's API reference. The length is forced with ``min_tokens`` and ``ignore_eos``, as
-    in vLLM and many others; OpenAI's own service refuses these: use ``--no-force-length``.
-    """
-
-    name = "openai"
-
-
-class Vllm(OpenAI):
+class Vllm(Dialect):
     """vLLM.
 
     Follows vLLM's documentation of its OpenAI-compatible server: prompts of token ids,
@@ -34,39 +42,13 @@ class Vllm(OpenAI):
     says how many tokens an event holds. Tested against vLLM 0.32 on a CPU.
     """
 
-    name = "vllm"
-
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise its version, and model cards with permissions."""
         versioned = isinstance(server.page("/version").get("version"), str)
         return versioned and any("permission" in card for card in server.models)
 
 
-class TensorRTLLM(OpenAI):
-    """TensorRT-LLM's own server, ``trtllm-serve``.
-
-    Follows TensorRT-LLM's documentation of trtllm-serve and the schema of its requests: prompts of
-    token ids, ``min_tokens``, ``ignore_eos``, ``continuous_usage_stats``; unknown fields are
-    refused. Tested against a server that answers as documented, not against TensorRT-LLM. Behind
-    Triton it speaks the dialect ``triton``.
-    """
-
-    name = "tensorrt-llm"
-
-
-class Mlc(OpenAI):
-    """MLC LLM.
-
-    Follows MLC LLM's documentation of its REST API: prompts of token ids; the end token is ignored
-    with ``debug_config.ignore_eos``, which takes effect when the server runs with
-    ``--enable-debug`` (without it answers end early, and the report counts them). Tested against a
-    server that answers as documented, not against MLC LLM.
-    """
-
-    name = "mlc"
-
-
-class Transformers(OpenAI):
+class Transformers(Dialect):
     """Hugging Face's ``transformers serve``.
 
     Follows its documentation and the schema of its requests: prompts are text, unknown fields are
@@ -75,8 +57,6 @@ class Transformers(OpenAI):
     are loaded by the requested name, which may be a folder; only models in its cache are listed.
     Tested against release 5.23, with continuous batching and without.
     """
-
-    name = "transformers"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the paths of its description: only this server has ``/load_model``."""
@@ -94,8 +74,6 @@ class SGLang(Dialect):
     whether the text is repeated. A request that the server gives up ends with the finish reason
     ``abort``. Tested against a server that answers as documented, not against SGLang.
     """
-
-    name = "sglang"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page about the model, by its older or newer name."""
@@ -133,8 +111,6 @@ class Tgi(Dialect):
     last has ``details`` with the counts. Tested against a server that answers as documented,
     not against TGI.
     """
-
-    name = "tgi"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page about the model, with the limits of its router."""
@@ -179,8 +155,6 @@ class LlamaCpp(Dialect):
     tokens that were cached. Tested against a server that answers as documented, not against
     llama.cpp.
     """
-
-    name = "llamacpp"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise its name in the headers, or the page of its properties."""
@@ -228,8 +202,6 @@ class Triton(Dialect):
     Triton.
     """
 
-    name = "triton"
-
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise the page of its metadata."""
         return server.page("/v2").get("name") == "triton"
@@ -254,8 +226,6 @@ class Ollama(Dialect):
     Ollama has cut it to its context. Tested against a server that answers as documented, not
     against Ollama.
     """
-
-    name = "ollama"
 
     def recognises(self, server: ServerProbe) -> bool:
         """Recognise its own list of models and its version."""
@@ -292,9 +262,13 @@ def _named(models: object) -> list[Mapping[str, Any]]:
     return [{**entry, "id": entry["name"]} for entry in named]
 
 
-# Ollama comes last: others answer on its pages too.
-_KINDS = (OpenAI, Vllm, SGLang, Tgi, LlamaCpp, TensorRTLLM, Triton, Mlc, Transformers, Ollama)
-DIALECTS: dict[str, Dialect] = {kind.name: kind() for kind in _KINDS}
+# Those that need more than their row in ``servers.json``, whose order is that of recognition:
+# Ollama comes last, since others answer on its pages too.
+_KINDS = {
+    "vllm": Vllm, "sglang": SGLang, "tgi": Tgi, "llamacpp": LlamaCpp, "triton": Triton,
+    "transformers": Transformers, "ollama": Ollama,
+}  # fmt: skip
+DIALECTS = {name: _KINDS.get(name, Dialect)(name) for name in SERVERS}
 
 _NATIVE = {dialect.mark: dialect for dialect in DIALECTS.values() if dialect.mark}
 

@@ -193,10 +193,6 @@ class ConnectionPool:
         self._idle_since_s: OrderedDict[Connection, float] = OrderedDict()
         self._open: set[Connection] = set()
 
-    def __len__(self) -> int:
-        """Return the number of open connections, idle or not."""
-        return len(self._open)
-
     def take(self) -> Connection | None:
         """Take the idle connection that was used last; None where none is idle."""
         self._close_old()

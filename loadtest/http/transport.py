@@ -49,11 +49,6 @@ class StampingTransport(httpx.AsyncBaseTransport):
         self._pools: dict[Origin, ConnectionPool] = {}
         self.resent = 0
 
-    @property
-    def open_connections(self) -> int:
-        """Connections that are open now, idle or not."""
-        return sum(map(len, self._pools.values()))
-
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request and return its response once its head is here."""
         message = _message(request, await request.aread())

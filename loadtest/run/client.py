@@ -22,6 +22,7 @@ from servetwin.loadtest.run.event_loop import quiet_gc, run_fast, signals_deferr
 from servetwin.loadtest.run.journal import Journal
 from servetwin.loadtest.run.node_clock import clock_facts
 from servetwin.loadtest.run.progress import OnProgress, Progress, progress_reports
+from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.loadtest.run.worker_client import WorkerClient, WorkerResult
 from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
 from servetwin.sim.records.run import Run, machine_facts
@@ -59,33 +60,29 @@ def run_load_test(
     if options.duration_s is not None:
         closed_loop = options.follows(trace)
         trace = begun_before(trace, options.duration_s, closed_loop=closed_loop)
-    client = None
+    job, client = WorkerJob(endpoint, trace, options, journal is not None), None
     if journal:
         journal.begin(load_scenario(endpoint, trace, options, len(trace)), _salted_meta(endpoint))
-    with worker_links(endpoint, trace, options) as links:
+    with worker_links(job) as links:
         if links:
-            workers = run_workers(endpoint, trace, options, links, on_progress, journal)
-            zero, results = asyncio.run(workers)
+            zero, results = asyncio.run(run_workers(job, links, on_progress, journal))
         else:
-            zero, client = _run_here(endpoint, trace, options, on_progress, journal)
+            zero, client = _run_here(job, on_progress, journal)
     with signals_deferred() as deferred:
         results = [client.result()] if client else results
-        requests, extra = _recorded(endpoint, trace, options, results, client)
+        requests, extra = _recorded(job, results, client)
         scenario = load_scenario(endpoint, trace, options, len(requests))
-        meta = {**_salted_meta(endpoint), **_meta(zero, trace, options, results)}
+        meta = {**_salted_meta(endpoint), **_meta(zero, job, results)}
         run = Run("loadtest", requests, pd.DataFrame(), scenario, meta, extra)
     run.extra["delivered"]["interrupted"] |= deferred.is_set()
     return run
 
 
 def _recorded(
-    endpoint: Endpoint,
-    trace: Trace,
-    options: LoadOptions,
-    results: Sequence[WorkerResult],
-    client: WorkerClient | None,
+    job: WorkerJob, results: Sequence[WorkerResult], client: WorkerClient | None
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return the requests of all processes, and what was delivered."""
+    endpoint, trace, options, _ = job
     rows = merged([result.rows for result in results])
     requests = requests_frame(rows, warm_up_s=options.warm_up_s)
     extra = {"delivered": delivery(requests, results, forced=endpoint.force_length)}
@@ -111,17 +108,14 @@ def _require_one_answer_each(trace: Trace) -> None:
 
 
 def _run_here(
-    endpoint: Endpoint,
-    trace: Trace,
-    options: LoadOptions,
-    on_progress: OnProgress | None,
-    journal: Journal | None,
+    job: WorkerJob, on_progress: OnProgress | None, journal: Journal | None
 ) -> tuple[ClockZero, WorkerClient]:
     """Send the trace from this process."""
+    endpoint, trace, options, has_journal = job
     listener = _with_journal(journal, on_progress) if journal else on_progress
 
     async def send_all() -> tuple[ClockZero, WorkerClient]:
-        async with WorkerClient(endpoint, schedule, options, journal=journal is not None) as client:
+        async with WorkerClient(endpoint, schedule, options, journal=has_journal) as client:
             reports = progress_reports(client.progress, options.progress_every_s, listener)
             with stop_signals(client.interrupt), reports:
                 zero = ClockZero.after(options.lead_s)
@@ -194,9 +188,7 @@ def _salted_meta(endpoint: Endpoint) -> dict[str, Any]:
     return {**machine_facts(), "prompt_salt": endpoint.salt}
 
 
-def _meta(
-    zero: ClockZero, trace: Trace, options: LoadOptions, results: Sequence[WorkerResult]
-) -> dict[str, Any]:
+def _meta(zero: ClockZero, job: WorkerJob, results: Sequence[WorkerResult]) -> dict[str, Any]:
     """Return the zero on both clocks, and what the client consisted of."""
     client = next((result for result in results if not result.lost), results[0])
     return {
@@ -206,7 +198,7 @@ def _meta(
             "transport": client.transport,
             "event_loop": client.event_loop,
             "processes": len(results),
-            "peak_tokens_per_s": expected_peak_tokens_per_s(trace, options),
+            "peak_tokens_per_s": expected_peak_tokens_per_s(job.trace, job.options),
             "workers": [clock_facts(result.clocks) for result in results if result.clocks],
         },
     }

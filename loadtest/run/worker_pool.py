@@ -52,10 +52,9 @@ def processes_for(trace: Trace, options: LoadOptions) -> int:
 
 
 @contextmanager
-def worker_links(
-    endpoint: Endpoint, trace: Trace, options: LoadOptions
-) -> Iterator[Sequence[WorkerLink]]:
+def worker_links(job: WorkerJob) -> Iterator[Sequence[WorkerLink]]:
     """Yield a link to each worker; none where this process sends the load itself."""
+    endpoint, trace, options, _ = job
     if options.on_ray and trace.lanes:
         raise LoadTestError("--workers ray: one process sends all lanes; leave it out")
     if options.on_ray:
@@ -68,18 +67,17 @@ def worker_links(
 
 
 async def run_workers(
-    endpoint: Endpoint,
-    trace: Trace,
-    options: LoadOptions,
+    job: WorkerJob,
     links: Sequence[WorkerLink],
-    on_progress: OnProgress | None = None,
-    journal: Journal | None = None,
+    on_progress: OnProgress | None,
+    journal: Journal | None,
 ) -> tuple[ClockZero, list[WorkerResult]]:
-    """Send ``trace`` from several workers; return the zero and each result, also lost ones.
+    """Send the trace from several workers; return the zero and each result, also lost ones.
 
     On the first SIGINT or SIGTERM every worker hands in what
     it has. Raises the error that keeps a worker from starting.
     """
+    endpoint, trace, options, _ = job
     closed_loop = options.follows(trace)
     shares = split_among(trace, len(links), closed_loop=closed_loop)
     workers = [

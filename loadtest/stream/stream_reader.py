@@ -12,14 +12,7 @@ from servetwin.loadtest.http.connection import BODY_LIMIT
 from servetwin.loadtest.http.exchange import Exchange, Failure
 from servetwin.loadtest.http.recorded_reads import ReadSpan, RecordedReads
 from servetwin.loadtest.redaction import hide_secrets, redact
-from servetwin.loadtest.stream.event_framing import (
-    FramedEvent,
-    Framing,
-    JsonLines,
-    ServerSentEvents,
-    framing_of,
-    without_mark,
-)
+from servetwin.loadtest.stream import event_framing
 from servetwin.loadtest.stream.token_events import SHOWN, TokenStream, settle, take_event, take_run
 
 __all__ = ["StreamReader", "TokenStream", "read_stream"]
@@ -45,7 +38,7 @@ class StreamReader:
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self.stream = TokenStream()
-        self._framing: Framing | None = None
+        self._framing: event_framing.Framing | None = None
         self._start = b""
         self._held = b""
         self._stamp_ns = 0
@@ -77,7 +70,7 @@ class StreamReader:
             self._take_decoded()
         if self._framing:
             self._take_events(self._framing.end(), ReadSpan(b"", [self._stamp_ns], [0]))
-        self.stream.is_lines = isinstance(self._framing, JsonLines)
+        self.stream.is_lines = isinstance(self._framing, event_framing.JsonLines)
         settle(self.stream)
         self.stream.failure = self.stream.failure or self._failure()
         return self.stream
@@ -96,7 +89,7 @@ class StreamReader:
             self._start += span.data[: _START_BYTES - len(self._start)]
         self._stamp_ns = span.stamps_ns[-1]
         framing = self._framing
-        in_run = isinstance(framing, ServerSentEvents) and framing.between_events
+        in_run = isinstance(framing, event_framing.ServerSentEvents) and framing.between_events
         if in_run and take_run(self.stream, span.stamps_ns, span.ends, span.data):
             return
         data = self._begun(span.data) if framing is None else span.data
@@ -106,13 +99,13 @@ class StreamReader:
     def _begun(self, data: bytes) -> bytes:
         """Choose the framing once it shows, and return the bytes that are to be read then."""
         self._held += data
-        self._framing = framing_of(self._held)
+        self._framing = event_framing.framing_of(self._held)
         if self._framing is None:
             return b""
-        start, self._held = without_mark(self._held), b""
+        start, self._held = event_framing.without_mark(self._held), b""
         return start
 
-    def _take_events(self, events: Iterator[FramedEvent], span: ReadSpan) -> None:
+    def _take_events(self, events: Iterator[event_framing.FramedEvent], span: ReadSpan) -> None:
         """Take events, each with the stamp of the piece in which it ends."""
         stream, piece, last = self.stream, 0, len(span.ends) - 1
         for end, payload in events:

@@ -144,15 +144,8 @@ class Sweep:
     @classmethod
     def of_dict(cls, record: Mapping[str, Any]) -> "Sweep":
         """Return the sweep of ``as_dict``."""
-        levels, predicted = record["levels"], record["predicted_knee"]
-        return cls(
-            TypeAdapter(SweepSettings).validate_python(record["sweep"]),
-            TypeAdapter(tuple[Level, ...]).validate_python(levels),
-            record["ended"],
-            record["early"],
-            predicted and Knee(**predicted),
-            record["about"],
-        )
+        fields = {"settings": record["sweep"], "predicted": record["predicted_knee"]}
+        return TypeAdapter(cls).validate_python({**record, **fields})
 
     def _searched(self, number: int) -> LevelPlan | str:
         settings, alone = self.settings, self.levels[0].attainment

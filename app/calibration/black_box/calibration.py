@@ -311,12 +311,12 @@ class BlackBoxCalibrator:
             self.limits.unknown(str(error), *names)
 
     def _note_what_was_odd(self) -> None:
-        sender, notes = self._sender, self.limits.notes
-        if short := sender.shorter:
+        bursts, notes = self._sender.bursts, self.limits.notes
+        if short := sum(burst.shorter for burst in bursts):
             notes.append(f"{short} answers ended before the asked length: lengths cannot be forced")
-        if plain := sender.without_usage:
+        if plain := sum(burst.without_usage for burst in bursts):
             notes.append(f"{plain} answers came without usage: an event is taken for a token")
-        if (tokens := sender.tokens_per_event) > 1.05:
+        if (tokens := max((burst.tokens_per_event for burst in bursts), default=1.0)) > 1.05:
             notes.append(
                 f"up to {tokens:.1f} tokens came in one event: an event is taken for a step"
             )

@@ -265,9 +265,7 @@ class BurstSender:
         self.rng = rng
         self.allowance = allowance
         self.rounds: list[list[list[ObservedRequest]]] = [[]]
-        self.shorter = 0
-        self.without_usage = 0
-        self.tokens_per_event = 1.0
+        self.bursts: list[Burst] = []
         self._lone: list[tuple[int, float]] = []
         self._intervals: dict[int, list[float]] = {}
 
@@ -284,9 +282,7 @@ class BurstSender:
         pressed.
         """
         burst = self._patiently(requests)
-        self.shorter += burst.shorter
-        self.without_usage += burst.without_usage
-        self.tokens_per_event = max(self.tokens_per_event, burst.tokens_per_event)
+        self.bursts.append(burst)
         if keep:
             self._remember(burst.answers)
         return burst.answers

@@ -12,26 +12,12 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from servetwin.app.dashboard import simulations
-from servetwin.app.dashboard.charts import (
-    chart,
-    charts_by_two,
-    downloads,
-    draw_save_menu,
-    reserved,
-    table,
-)
+from servetwin.app.dashboard import charts, load_grid, scenario_words, simulations
 from servetwin.app.dashboard.explore import comparison
 from servetwin.app.dashboard.explore.verdict import facts, verdict_text
 from servetwin.app.dashboard.formatting import escaped, page_text, plain
 from servetwin.app.dashboard.jobs.job import progress_of
 from servetwin.app.dashboard.jobs.priority_lock import Rank
-from servetwin.app.dashboard.load_grid import (
-    MOST_REQUESTS,
-    finished_points,
-    limits_of_load,
-    load_job,
-)
 from servetwin.app.dashboard.metrics_row import (
     ShownMetric,
     chosen_metrics,
@@ -41,15 +27,6 @@ from servetwin.app.dashboard.metrics_row import (
 from servetwin.app.dashboard.pictures import await_first_page
 from servetwin.app.dashboard.scenario.controls import changes
 from servetwin.app.dashboard.scenario.sidebar import current_scenario, show_scenario
-from servetwin.app.dashboard.scenario_words import (
-    CANNOT_TELL,
-    grid_source,
-    interval_sentence,
-    only_prefix_cache_differs,
-    prefix_advice,
-    simulated_line,
-    simulated_source,
-)
 from servetwin.app.dashboard.simulations import REPLICATIONS, SimulatedScenario
 from servetwin.app.dashboard.widgets import await_rest, control, end_if_stale, problems_shown
 from servetwin.app.figures import canvas, curves, load_curves, over_time
@@ -72,7 +49,7 @@ def page() -> None:
     """Draw the page: the figures of one simulation at once, then what takes longer."""
     outcome = simulations.simulate_or_stop(current_scenario())
     baseline: SimulatedScenario | None = st.session_state.get(_BASELINE)
-    st.markdown(simulated_line(outcome))
+    st.markdown(scenario_words.simulated_line(outcome))
     answer = _Answer(outcome, baseline)
     answer.draw()
     words, loads = answer.words, answer.loads
@@ -93,15 +70,17 @@ def page() -> None:
     with simulations.TURNS.turn(Rank.REST_OF_PAGE, end_if_stale):
         _distributions(outcomes)
         _gains(outcomes)
-    downloads(outcome.run.requests, "requests")
+    charts.downloads(outcome.run.requests, "requests")
     with problems_shown():
         with loads:
             _loads(metric, words, outcomes)
-        draw_save_menu()
+        charts.draw_save_menu()
         _replicate(words, outcomes)
     answer.draw()
     _table(tables, outcomes, answer.metrics)
-    words.caption(" ".join([interval_sentence(outcome), *_changed(outcome, baseline)]))
+    words.caption(
+        " ".join([scenario_words.interval_sentence(outcome), *_changed(outcome, baseline)])
+    )
 
 
 def _buttons(outcome: SimulatedScenario, baseline: SimulatedScenario | None) -> None:
@@ -131,7 +110,7 @@ class _Answer:
         self._verdict: DeltaGenerator = st.empty()
         self._row: DeltaGenerator = st.empty()
         self.words: DeltaGenerator = st.empty()
-        self.loads = reserved("loads")
+        self.loads = charts.reserved("loads")
         self.metrics = chosen_metrics()
 
     def draw(self) -> None:
@@ -144,35 +123,37 @@ class _Answer:
         attainment = interval(summaries, "slo_attainment")
         found = replace(self._facts, interval=attainment)
         before = summaries_so_far(baseline) if baseline else None
-        unknown = baseline is not None and only_prefix_cache_differs(baseline, outcome)
+        unknown = baseline is not None and scenario_words.only_prefix_cache_differs(
+            baseline, outcome
+        )
         with self._verdict.container():
             kind, icon = _BOXES[found.kind]
             getattr(st, kind)(verdict_text(found), icon=f":material/{icon}:")
         with self._row.container():
-            why = CANNOT_TELL if unknown else None
+            why = scenario_words.CANNOT_TELL if unknown else None
             metrics_row(self.metrics, summaries_so_far(outcome), before, why)
 
 
 def _loads(metric: str, words: DeltaGenerator, outcomes: Outcomes) -> None:
     """Draw p99 against load: how far today's load is from the limit."""
-    job = load_job(_JOB, {name: of.file for name, of in outcomes.items()})
+    job = load_grid.load_job(_JOB, {name: of.file for name, of in outcomes.items()})
     for done in progress_of(job):
         words.caption(f"Loads: {done} of {len(job.items)} simulated ...")
     outcome = outcomes[comparison.OWN_LABEL]
     slo, rate_per_s = outcome.file.slo, outcome.file.workload.rate_per_s
     now_per_s = outcome.trace.rate_per_s if rate_per_s is None else rate_per_s
-    points = finished_points(job)
+    points = load_grid.finished_points(job)
     figure = load_curves.latency_by_load(
         points, metric, canvas.looks(outcomes),
         limit_s=getattr(slo.slo(), metric), now_per_s=now_per_s,
     )  # fmt: skip
     if slo.slo() != SLO():
-        limits = limits_of_load(points, slo.attainment, now_per_s)
+        limits = load_grid.limits_of_load(points, slo.attainment, now_per_s)
         st.markdown("\n\n".join(f"**{escaped(line)}**" for line in limits))
-    chart(figure, "explore_loads", grid_source(outcome.file))
-    if len(outcome.trace) > MOST_REQUESTS:
-        st.caption(f"Each load: the first {MOST_REQUESTS:,} requests.")
-    downloads(points, "loads")
+    charts.chart(figure, "explore_loads", scenario_words.grid_source(outcome.file))
+    if len(outcome.trace) > load_grid.MOST_REQUESTS:
+        st.caption(f"Each load: the first {load_grid.MOST_REQUESTS:,} requests.")
+    charts.downloads(points, "loads")
 
 
 def _table(place: DeltaGenerator, outcomes: Outcomes, metrics: Sequence[ShownMetric]) -> None:
@@ -181,7 +162,9 @@ def _table(place: DeltaGenerator, outcomes: Outcomes, metrics: Sequence[ShownMet
         return
     first, *_ = outcomes.values()
     sides = {label: summaries_so_far(of) for label, of in outcomes.items()}
-    unknown = [name for name, of in outcomes.items() if only_prefix_cache_differs(first, of)]
+    unknown = [
+        name for name, of in outcomes.items() if scenario_words.only_prefix_cache_differs(first, of)
+    ]
     frame = comparison.figures_table(sides, metrics, unknown)
     columns = frame["policy"].str.replace("+", f"+{_MAY_BREAK}")
     with place.container():
@@ -196,7 +179,7 @@ def _say_what_is_unknown(outcomes: Outcomes) -> None:
     if not caching:
         return
     one = outcomes[caching[0]]
-    if advice := prefix_advice(one.file.workload, one.trace):
+    if advice := scenario_words.prefix_advice(one.file.workload, one.trace):
         st.info(advice if len(outcomes) == 1 else f"{escaped(', '.join(caching))}: {advice}")
 
 
@@ -208,7 +191,7 @@ def _distributions(outcomes: Outcomes) -> None:
         f"explore_{metric}": curves.latency_cdf(requests, metric, looks, getattr(slo, metric))
         for metric in ("ttft_s", "tpot_s")
     }
-    charts_by_two(drawn, simulated_source(outcomes.values()))
+    charts.charts_by_two(drawn, scenario_words.simulated_source(outcomes.values()))
 
 
 def _gains(outcomes: Outcomes) -> None:
@@ -221,7 +204,11 @@ def _gains(outcomes: Outcomes) -> None:
     a, b = outcomes[first], outcomes[other]
     gains = comparison.request_gains(a.run.requests, b.run.requests)
     st.markdown(comparison.gains_sentence(gains, escaped(first), escaped(other)))
-    chart(over_time.gains_over_time(gains, first, other), "explore_gains", simulated_source((a, b)))
+    charts.chart(
+        over_time.gains_over_time(gains, first, other),
+        "explore_gains",
+        scenario_words.simulated_source((a, b)),
+    )
     frames = largest_differences(gains, 5)
     titles = ("Largest gains", "Largest losses")
     for column, title, frame in zip(st.columns(2), titles, frames, strict=True):
@@ -246,7 +233,7 @@ def _requests(frame: pd.DataFrame, title: str, scenario: ScenarioFile) -> None:
         display_text="why?", help="Open the page Why under the second policy at this request."
     )
     thousands = dict.fromkeys(times, st.column_config.NumberColumn(format="localized"))
-    table(shown, title, column_config={**thousands, "why": column})
+    charts.table(shown, title, column_config={**thousands, "why": column})
 
 
 def _replicate(words: DeltaGenerator, outcomes: Outcomes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import page_text
+from servetwin.app.dashboard.scenario import uploads
 from servetwin.app.dashboard.scenario.column_dialog import ask_for_columns
 from servetwin.app.dashboard.scenario.controls import CONTROLS, OWN, as_controls
 from servetwin.app.dashboard.scenario.deployment_card import (
@@ -17,13 +18,6 @@ from servetwin.app.dashboard.scenario.deployment_card import (
     shown_scenario,
 )
 from servetwin.app.dashboard.scenario.fitted_server import offer_fit
-from servetwin.app.dashboard.scenario.uploads import (
-    columns_of_table,
-    remember_columns,
-    trace_uploader,
-    whole_trace,
-    workload_names,
-)
 from servetwin.app.dashboard.widgets import control, or_stop, set_controls, uploader
 from servetwin.app.scenario.files.scenario_file import (
     GENERATED,
@@ -71,18 +65,18 @@ def current_scenario() -> ScenarioFile:
 
 def show_scenario(scenario: ScenarioFile) -> None:
     """Set every control."""
-    remember_columns(scenario.workload.source, scenario.workload.columns)
+    uploads.remember_columns(scenario.workload.source, scenario.workload.columns)
     set_controls(as_controls(scenario))
 
 
 def _workload() -> None:
-    source = control("workload", options=workload_names())
-    trace_uploader()
+    source = control("workload", options=uploads.workload_names())
+    uploads.trace_uploader()
     generated = source == GENERATED
     own_rate = not generated and control("own_rate")
     control("rate", disabled=own_rate)
     if not generated:
-        columns_of_table(source)
+        uploads.columns_of_table(source)
     with st.expander("Lengths and arrivals" if generated else "Part of the trace"):
         if generated:
             control("requests", placeholder=f"{GENERATED_REQUESTS:,}")
@@ -93,7 +87,7 @@ def _workload() -> None:
 
 
 def _part_of_trace(source: str) -> None:
-    trace = whole_trace(source)
+    trace = uploads.whole_trace(source)
     control("requests", placeholder=f"all {len(trace):,}" if trace else None)
     if trace and not trace.has_prefix_ids:
         if any(request.session_id for request in trace):

@@ -3,22 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from servetwin.app.reports import run_words
 from servetwin.app.reports.report_folders import NamedRun
-from servetwin.app.reports.run_words import (
-    outside_warning,
-    provenance_line,
-    what_ran,
-    without_paths,
-)
 from servetwin.app.reports.table import Cell, Content
 from servetwin.app.reports.tables import counts_line, error_lines
 from servetwin.app.words import slo_words
-from servetwin.loadtest.report.load_notes import (
-    delivered_line,
-    load_facts,
-    load_notes,
-    load_warnings,
-)
+from servetwin.loadtest.report import load_notes
 from servetwin.sim.records.metrics import SLO
 from servetwin.sim.records.run import Run, RunKind
 from servetwin.sim.records.steady_part import describe_steady
@@ -30,12 +20,12 @@ def facts(run: Run) -> list[Content]:
     """Return lines on what a run was, beside its ``doubts``; a ``Cell`` is good news."""
     summary = run.summary()
     return [
-        what_ran(run),
-        *(load_facts(run) if run.kind == "loadtest" else ()),
+        run_words.what_ran(run),
+        *(load_notes.load_facts(run) if run.kind == "loadtest" else ()),
         counts_line(summary["requests"]),
-        *error_lines(map(without_paths, run.requests["error"].dropna())),
+        *error_lines(map(run_words.without_paths, run.requests["error"].dropna())),
         *_sources(run.kind, summary),
-        *(load_notes(run) if "delivered" in run.extra else ()),
+        *(load_notes.load_notes(run) if "delivered" in run.extra else ()),
         describe_steady(summary["steady"]),
     ]
 
@@ -55,7 +45,7 @@ def slo_line(runs: Sequence[NamedRun], slo: SLO) -> str:
 def about(runs: Sequence[NamedRun]) -> str:
     """Return what the runs have in common: the first in words, or their traces and sizes."""
     if len(runs) == 1:
-        return what_ran(runs[0].run)
+        return run_words.what_ran(runs[0].run)
     traces = dict.fromkeys(
         str(named.run.scenario.get("trace", "an unnamed trace")) for named in runs
     )
@@ -71,9 +61,9 @@ def doubts(run: Run) -> list[str]:
         delivery = summary.get("delivered", {})
         verdict = delivery.get("verdict", "unknown")
         unclear = [] if verdict == _DELIVERED or delivery.get("limited_by") else [verdict]
-        return [*unclear, *load_warnings(delivery)]
+        return [*unclear, *load_notes.load_warnings(delivery)]
     provenance = summary.get("provenance")
-    warning = provenance and outside_warning(provenance, widened=False)
+    warning = provenance and run_words.outside_warning(provenance, widened=False)
     return [warning] if warning else []
 
 
@@ -81,6 +71,6 @@ def _sources(kind: RunKind, summary: Mapping[str, Any]) -> Iterator[Content]:
     if kind == "loadtest":
         delivery = summary.get("delivered", {})
         css = "good" if delivery.get("verdict") == _DELIVERED else ""
-        yield Cell(delivered_line(delivery), css=css)
+        yield Cell(load_notes.delivered_line(delivery), css=css)
     elif provenance := summary.get("provenance"):
-        yield provenance_line(provenance)
+        yield run_words.provenance_line(provenance)

@@ -11,15 +11,9 @@ from servetwin.app.figures.canvas import Looks
 from servetwin.app.figures.load_curves import level_curves
 from servetwin.app.reports import level_sweep
 from servetwin.app.reports.claims import WORDS, verdict_in_words
+from servetwin.app.reports.html import tables
 from servetwin.app.reports.html.charts import Chart, Charts
 from servetwin.app.reports.html.facts import doubts, slo_line
-from servetwin.app.reports.html.tables import (
-    OUTCOME_CLASSES,
-    error_rows,
-    figures_table,
-    judged_table,
-    runs_table,
-)
 from servetwin.app.reports.report_folders import NamedRun, Trial
 from servetwin.app.reports.table import Table
 from servetwin.app.verdict.claims import SEVERITY, worst
@@ -78,12 +72,12 @@ def judged_screen(
     latency = curves.latency_cdf(both, "ttft_s", looks)
     return Screen(
         card,
-        judged_table(first),
+        tables.judged_table(first),
         [
             charts.place(f"TTFT, predicted and measured{name}", latency),
             charts.place("Error of the prediction, and its limit", _errors(first)),
         ],
-        judged_table(rest) if rest else None,
+        tables.judged_table(rest) if rest else None,
         f"{len(rest)} more",
     )
 
@@ -96,12 +90,12 @@ def plain_screen(
     doubtful = list(_doubts(runs))
     if len(runs) == 1:
         kind = "Measured" if runs[0].run.kind == "loadtest" else "Predicted"
-        title, table = _figures_in_words(runs[0]), figures_table(runs[0], slo)
+        title, table = _figures_in_words(runs[0]), tables.figures_table(runs[0], slo)
         if verdict := runs[0].verdict:
             card = Card(kind, verdict, css_of(verdict), [title, *lines], doubtful)
             return Screen(card, table, charts)
     else:
-        kind, title, table = "Compared", _best_in_words(runs), runs_table(runs, looks, slo)
+        kind, title, table = "Compared", _best_in_words(runs), tables.runs_table(runs, looks, slo)
         lines += _different_load(runs)
     css = "unsure" if doubtful else "quiet"
     return Screen(Card(kind, title, css, lines, doubtful), table, charts)
@@ -140,7 +134,7 @@ def _verdict_card(trials: Sequence[Trial], more: Sequence[str]) -> Card:
         for name, verdict in words.items()
     ]
     title = WORDS["titles"][outcome]
-    return Card("Verdict", title, OUTCOME_CLASSES[outcome], [*lines, *more])
+    return Card("Verdict", title, tables.OUTCOME_CLASSES[outcome], [*lines, *more])
 
 
 def _because(verdict: str) -> str:
@@ -152,7 +146,7 @@ def _errors(trials: Sequence[Trial]) -> canvas.Figure:
     """Draw the error of each judged metric; of several trials, under the name of each."""
     frames = []
     for trial in trials:
-        frames.append(error_rows([row for row in trial.comparison.metrics if row.limit]))
+        frames.append(tables.error_rows([row for row in trial.comparison.metrics if row.limit]))
         if len(trials) > 1:
             frames[-1]["metric"] += f", {trial.name}"
     return agreement.errors_with_intervals(pd.concat(frames, ignore_index=True))

@@ -1,10 +1,9 @@
 """The effect table of ``servetwin techniques``: signs first, then the figures behind them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from textwrap import wrap
 from typing import Any, get_args
 
-from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.table import table_lines, wrapped
 from servetwin.app.reports.techniques.quality import (
     RatedEffect,
     on_front,
@@ -88,7 +87,7 @@ def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> 
     shown = [one for one in judged if one.effect.refused is None]
     effects = [one.effect for one in shown]
     yield f"{scenario.setup.deployment.name}, {scenario.setup.policies.name}"
-    yield from wrap(scenario.experiment.describe(), 100)
+    yield from wrapped([scenario.experiment.describe()])
     yield ""
     heads = [words["head"] for words in EFFECT_WORDS.values()]
     signs = [
@@ -113,8 +112,7 @@ def effect_lines(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> 
     yield ""
     yield from _replications_lines(effects)
     yield from asset_table("words.yaml")["effects_legend"].splitlines()
-    for note in _notes(judged, scenario):
-        yield from wrap(note, 100)
+    yield from wrapped(_notes(judged, scenario))
 
 
 def _notes(judged: Sequence[RatedEffect], scenario: TechniqueScenario) -> Iterator[str]:
@@ -195,10 +193,7 @@ def _catalogue_entry(name: str, about: Mapping[str, Any]) -> list[str]:
     price = "lossless" if about["lossless"] else f"changes answers, quality {about['quality']}"
     text = f"{about['formula']}. {about['source']}. {price}"
     indent, head = " " * 6, f"{name}{': ' if parameters else ''}{parameters}"
-    return [
-        *wrap(head, 98, initial_indent="  ", subsequent_indent=indent),
-        *wrap(text, 100, initial_indent=indent, subsequent_indent=indent),
-    ]
+    return [*wrapped([f"  {head}"], indent, 98), *wrapped([f"{indent}{text}"], indent)]
 
 
 def _about(technique: type[Technique]) -> dict[str, Any]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from textwrap import wrap
 from typing import Any
 
-from servetwin.app.reports.table import table_lines
+from servetwin.app.reports.table import table_lines, wrapped
 from servetwin.app.words import asset_table
 from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.model import ModelShape
@@ -146,9 +145,9 @@ def _source_lines(judged: Sequence[RatedEffect]) -> Iterator[str]:
             unknown.append(name)
         elif one.quality is not None and one.quality.metric is not None:
             text = f"  {name}: {quality_source(one.quality)}"
-            yield from wrap(text, 100, subsequent_indent="    ")
+            yield from wrapped([text], "    ")
     if unknown:
-        yield from wrap(f"  {NOT_KNOWN}: {', '.join(unknown)}", 100, subsequent_indent="    ")
+        yield from wrapped([f"  {NOT_KNOWN}: {', '.join(unknown)}"], "    ")
 
 
 MODEL = "llama-2-7b"
@@ -192,7 +191,7 @@ def formats_lines(report: dict[str, Any]) -> Iterator[str]:
     yield "SQNR: of normal weights by formula, 6.02 dB a bit (- a codebook has none); at most: what"
     yield "no format with as many bits exceeds; scales: of activations; ~ measured on another model"
     sizes = (f"{kv['name']} {kv['bytes_per_element']:g}" for kv in report["kv_formats"])
-    yield from wrap(f"KV bytes per element, head size 128: {', '.join(sizes)}", 100)
+    yield from wrapped([f"KV bytes per element, head size 128: {', '.join(sizes)}"])
 
 
 def _entry(form: Format, model: ModelShape) -> dict[str, Any]:

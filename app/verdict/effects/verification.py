@@ -16,13 +16,7 @@ from servetwin.app.calibration.calibrator import ReportProgress
 from servetwin.app.calibration.step_log import StepLogCalibrator
 from servetwin.app.serving.engines import LiveEngine
 from servetwin.app.verdict.claims import MetricComparison, Outcome, compare_metric, verdict
-from servetwin.app.verdict.effects.prediction import (
-    REPLICATIONS,
-    PredictedEffect,
-    needs_acceptance,
-    predict_effect,
-    with_measured_acceptance,
-)
+from servetwin.app.verdict.effects import prediction
 from servetwin.app.verdict.effects.sides import (
     METRICS,
     EffectLoads,
@@ -58,7 +52,7 @@ class EffectPlan:
 
     pairs: int = PAIRS
     rounds: int = 4
-    replications: int = REPLICATIONS
+    replications: int = prediction.REPLICATIONS
     seed: int = 0
 
 
@@ -118,7 +112,7 @@ class EffectVerification:
 
     sides: Sides
     profile: Profile
-    predicted: PredictedEffect
+    predicted: prediction.PredictedEffect
     without: list[Figures]
     with_it: list[Figures]
 
@@ -195,12 +189,12 @@ class EffectVerifier:
         """
         profile = self.profile or self._calibrated()
         sides = self.sides
-        if needs_acceptance(sides):
+        if prediction.needs_acceptance(sides):
             self.report_progress(f"{sides.name}: measuring the acceptance of drafts")
-            sides = with_measured_acceptance(sides, self._steps_with_it())
+            sides = prediction.with_measured_acceptance(sides, self._steps_with_it())
         self.report_progress(f"{sides.name}: predicting")
         plan = self.plan
-        predicted = predict_effect(
+        predicted = prediction.predict_effect(
             sides, profile, self.loads, seed=plan.seed, replications=plan.replications
         )
         verification = EffectVerification(sides, profile, predicted, [], [])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from pydantic import TypeAdapter
 
 from servetwin.app.calibration.recorded import FEWEST
 from servetwin.app.verdict.measured_facts import MeasuredFacts
@@ -57,9 +58,7 @@ def read_explanation(folder: Path) -> Explanation | None:
         return None
     unread = f"{path}: not a readable explanation"
     with os_errors(RunError, unread, ValueError, KeyError, TypeError):
-        record = mapping_in(path)
-        hypotheses = tuple(Hypothesis(**one) for one in record["hypotheses"])
-        return Explanation(hypotheses, tuple(record["notes"]))
+        return TypeAdapter(Explanation).validate_python(mapping_in(path))
 
 
 def explain_error(

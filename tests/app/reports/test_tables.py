@@ -1,6 +1,7 @@
 """Plain-text tables: a report says first what was simulated."""
 
-from servetwin.app.reports.tables import WIDTH, scenario_lines, server_lines
+from servetwin.app.reports.table import WIDTH
+from servetwin.app.reports.tables import scenario_lines, server_lines
 from servetwin.app.words import ends, number
 from servetwin.sim.techniques.registry import build_setup
 
