@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from servetwin.app.figures.canvas import (
-    COLOURS,
     LIMIT_COLOUR,
     LIMIT_LINE,
     MOST_LIMITS,
@@ -19,6 +18,7 @@ from servetwin.app.figures.canvas import (
     canvas,
     error_bars,
     escape_markup,
+    looks,
 )
 from servetwin.app.scenario.answers import Answer, CurvePoint
 from servetwin.app.words import METRICS, Metric, axis_title, scaled, short
@@ -26,8 +26,6 @@ from servetwin.loadtest.sweep.level import COMPLETED, SHARE, TOKENS, Level
 from servetwin.loadtest.sweep.sweep import Sweep
 from servetwin.sim.experiments.capacity import SLOTarget
 
-_MEASURED = {"color": COLOURS[0], "width": 2}
-_PREDICTED = {"color": COLOURS[1], "width": 2, "dash": "dash"}
 _SHARE = Metric("share of requests within the SLO", "", 1.0, "")
 _PLAIN = Metric("output tokens/s", "", 1.0, "")
 _LOADS = {"users": "users", "slo": "requests/s offered (1 user: completed)"}
@@ -79,17 +77,16 @@ def _curve(sweep: Sweep, key: str, metric: Metric) -> Figure:
     title, factor = metric.title, metric.factor
     x = _LOADS.get(sweep.settings.of, "requests/s offered (all at once: completed)")
     figure = canvas(x, title, _alt(levels, key, title), f"{title} by offered load")
-    measured, predicted = [one.figures for one in levels], [one.predicted for one in levels]
-    curves = (("measured", _MEASURED, measured), ("predicted", _PREDICTED, predicted))
-    for name, line, of in curves:
+    for name, look in looks(("measured", "predicted")).items():
+        rows = [(one, one.figures if name == "measured" else one.predicted) for one in levels]
         points = [
             (place(level), factor * value)
-            for level, figures in zip(levels, of, strict=True)
-            if figures and (value := figures[key]) is not None
+            for level, row in rows
+            if row and (value := row[key]) is not None
         ]
         if points:
             xs, ys = zip(*points, strict=True)
-            figure.add_scatter(x=xs, y=ys, mode="lines+markers", name=name, line=line)
+            figure.add_scatter(x=xs, y=ys, mode="lines+markers", name=name, line=look.line)
     if sweep.knee and sweep.knee.rate_per_s is not None:
         figure.add_vline(x=sweep.knee.rate_per_s, line=LIMIT_LINE, annotation_text="knee")
     return figure

@@ -1,5 +1,7 @@
 """Figures along the run: latencies, throughput, lag of the client, and the state of the server."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -180,7 +182,9 @@ MOMENTS = 600
 # Up to so many requests an axis has whole numbers: plotly's own ticks would be halves.
 _FEW = 4
 # Column, title, factor, and how a peak is told.
-_PANELS: list[tuple[str, str, float, str]] = asset_table("words.yaml")["server_panels"]
+Panel = tuple[str, str, float, str]
+_PANELS: list[Panel] = asset_table("words.yaml")["server_panels"]
+_DAY: list[Panel] = asset_table("words.yaml")["day_panels"]
 _STEP_COLUMNS = {"start_s", "end_s", "running", "waiting", "free_kv_tokens", "replica"}
 
 
@@ -203,20 +207,34 @@ def state_of_steps(steps: pd.DataFrame, kv_tokens: int | None) -> pd.DataFrame:
 
 def server_over_time(states: Frames, looks: Looks) -> Figure:
     """Draw three panels on one time axis; a panel that a run has no data for stays empty."""
-    peaks = [_peak(run, state) for run, state in states.items()]
-    alt = f"Requests running and waiting, and KV memory in use, over time. {' '.join(peaks)}"
     title = "Requests running and waiting, and KV memory in use"
-    figure = stacked_canvas("time, s", [panel for _, panel, *_ in _PANELS], alt, title=title)
-    for run, state in states.items():
-        for row, (name, _, factor, _) in enumerate(_PANELS, start=1):
-            hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
-            place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
-            figure.plot("lines", run, state["at_s"], y, hover, line=looks[run].steps, **place)
+    figure = in_panels(states, looks, _PANELS, title)
     for row, (name, *_) in enumerate(_PANELS[:2], start=1):
         if max((state[name].max() for state in states.values()), default=0) <= _FEW:
             figure.update_yaxes(dtick=1, row=row, col=1)
     if any(len(state) > MOMENTS for state in states.values()):
         figure.add_note(f"Downsampled to {MOMENTS + 1} points")
+    return figure
+
+
+def in_panels(states: Frames, looks: Looks, panels: Sequence[Panel], title: str) -> Figure:
+    """Draw a panel for each column on one time axis, ``at_s``; a value lasts until the next."""
+    peaks = [_peak(run, state, panels) for run, state in states.items()]
+    alt = f"{title}, over time. {' '.join(peaks)}"
+    figure = stacked_canvas("time, s", [panel for _, panel, *_ in panels], alt, title=title)
+    for run, state in states.items():
+        for row, (name, _, factor, _) in enumerate(panels, start=1):
+            hover, y = "%{y:.4g} at %{x:.4g} s" + OF_RUN, state[name] * factor
+            place = {"legendgroup": run, "showlegend": row == 1, "row": row, "col": 1}
+            figure.plot("lines", run, state["at_s"], y, hover, line=looks[run].steps, **place)
+    return figure
+
+
+def day_over_time(courses: Frames, price: float | None) -> Figure:
+    """Draw load, replicas, latency and cost over a day (``DayFleet.course``), a line per fleet."""
+    panels = [(*panel[:2], price or 1.0, panel[3]) for panel in _DAY[3 + (price is None) :]]
+    figure = in_panels(courses, looks(courses), [*_DAY[:3], panels[0]], "A day")
+    figure.add_hline(y=100, line=LIMIT_LINE, annotation_text="limit", row=3, col=1)
     return figure
 
 
@@ -230,10 +248,10 @@ def _state_of_replica(steps: pd.DataFrame, at_s: FloatArray, kv_tokens: int | No
     return pd.DataFrame({**counts, "kv_usage": used * busy})
 
 
-def _peak(run: str, state: pd.DataFrame) -> str:
+def _peak(run: str, state: pd.DataFrame, panels: Sequence[Panel]) -> str:
     known = [
         f"{short(factor * state[name].max())} {words}"
-        for name, _, factor, words in _PANELS
+        for name, _, factor, words in panels
         if state[name].notna().any()
     ]
     when = " at the points shown" if len(state) > MOMENTS else ""

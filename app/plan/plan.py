@@ -7,6 +7,7 @@ from math import ceil, inf
 
 import pandas as pd
 
+from servetwin.app.plan.day import PlannedDay, plan_day, require_day
 from servetwin.app.plan.server_command import ServerCommand
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.simulations import PlanOptions
@@ -41,6 +42,7 @@ class PlannedDeployment:
     asks for. ``joules_per_token`` is the energy of an output token, without the spares.
     ``command`` starts one server (a line each, where prefill and decode are apart),
     ``manifest`` all on Kubernetes (YAML); ``deployment`` is one of them, as a scenario has it.
+    ``day`` is their fleet over a day, where that was asked for.
     """
 
     gpu: str
@@ -58,6 +60,7 @@ class PlannedDeployment:
     command: str = ""
     manifest: str = ""
     deployment: Deployment = Deployment()  # noqa: RUF009 - it is frozen
+    day: PlannedDay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,9 @@ class Plan:
     """How many agents are at work at a time; 0 where requests come at a rate."""
 
     def frame(self) -> pd.DataFrame:
-        """Return the rows as a frame, without manifests and deployments."""
-        return pd.DataFrame(list(map(asdict, self.rows))).drop(columns=["manifest", "deployment"])
+        """Return the rows as a frame, without manifests, deployments and days."""
+        left_out = ["manifest", "deployment", "day"]
+        return pd.DataFrame(list(map(asdict, self.rows))).drop(columns=left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ def plan(
     held.
     """
     find_model(model)
+    if options.day is not None:
+        require_day(trace, options.day)
     names = gpus_of(options)
     target = SLOTarget(slo, attainment)
     question = PlanQuestion(
@@ -129,10 +135,12 @@ def gpus_of(options: PlanOptions) -> list[str]:
     return list(dict.fromkeys(find_hardware(name).name for name in given))
 
 
-def rank(row: PlannedDeployment) -> tuple[bool, float, int, str]:
-    """Return the order of rows: the cheapest first, those with problems last."""
-    cost = inf if row.cost_per_h is None else row.cost_per_h
-    return bool(row.problem), cost, row.gpus, row.gpu
+def rank(row: PlannedDeployment) -> tuple[bool, float, float, str]:
+    """Return the order of rows: the cheapest (over the day) first, those with problems last."""
+    cost, size = row.cost_per_h, float(row.gpus)
+    if (day := row.day) is not None:
+        cost, size = day.cost, size / row.servers * day.fleet.replica_hours
+    return bool(row.problem), inf if cost is None else cost, size, row.gpu
 
 
 def plan_gpu(query: _Query, gpu: str) -> PlannedDeployment:
@@ -148,12 +156,17 @@ def plan_gpu(query: _Query, gpu: str) -> PlannedDeployment:
         if not candidates:
             return PlannedDeployment(gpu, problems[-1])
         planned = search.fewest_devices(query.question, candidates, others)
+        if not planned.at.holds:
+            problem = _missed_words(query.question.target, gpu, planned)
+            return PlannedDeployment(gpu, problem, 1 - planned.at.factor)
+        row = _row(query, gpu, planned)
+        if (settings := query.options.day) is None or row.problem:
+            return row
+        price = query.prices.per_hour({gpu: planned.candidate.layout.devices})
+        model = find_model(query.command.model)
+        return replace(row, day=plan_day(query.question, planned, model, settings, price))
     except ServetwinError as error:
         return PlannedDeployment(gpu, str(error))
-    if not planned.at.holds:
-        problem = _missed_words(query.question.target, gpu, planned)
-        return PlannedDeployment(gpu, problem, 1 - planned.at.factor)
-    return _row(query, gpu, planned)
 
 
 def _candidates(query: _Query, gpu: str, problems: list[str]) -> Iterator[Candidate]:

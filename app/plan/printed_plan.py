@@ -5,13 +5,14 @@ from tempfile import TemporaryFile
 from textwrap import wrap
 
 from servetwin.app.command import print_result
+from servetwin.app.plan.day import PlannedDay
 from servetwin.app.plan.plan import Plan, PlannedDeployment, gpus_of, plan
 from servetwin.app.reports.progress import progress, report_progress
 from servetwin.app.reports.table import WIDTH, table_lines
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.options.trace import TraceOptions
 from servetwin.app.scenario.prices import LISTED
-from servetwin.app.words import RESOURCES, figure_words, in_brackets, target_words
+from servetwin.app.words import RESOURCES, figure_words, in_brackets, number, target_words
 from servetwin.loadtest.report.limits import parse_slo
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.workloads.errors import ServetwinError, os_errors
@@ -36,7 +37,9 @@ def print_plan(
         "rate_per_s": trace.rate_per_s, "slo": {**asdict(limits), "attainment": attainment},
         "plans": [asdict(row) for row in answer.rows], "prices": LISTED["about"],
     }  # fmt: skip
-    print_result(options.as_json, record, plan_lines(answer, "" if options.price else "US$ "))
+    currency = "" if options.price else "US$ "
+    lines = [*day_lines(answer, currency), *plan_lines(answer, currency)]
+    print_result(options.as_json, record, lines)
     _write(answer, options)
 
 
@@ -73,15 +76,60 @@ def plan_row(row: PlannedDeployment, target: SLOTarget) -> dict[str, str]:
         "holds up to": in_brackets(row.capacity_per_s, "/s"),
         "at the load": figure_words(target, 1 - (row.headroom or 0.0)),
         "split": f"{row.servers:,} x {row.layout}",
-        "per M tokens": cost_words(row),
+        "per M tokens": in_brackets(row.cost_per_million_tokens),
         "J/token": in_brackets(row.joules_per_token),
         "step times": (row.evidence or "").removeprefix("computed "),
     }
 
 
-def cost_words(row: PlannedDeployment) -> str:
-    """Return what a million tokens cost, with the interval."""
-    return in_brackets(row.cost_per_million_tokens)
+def day_lines(answer: Plan, currency: str) -> list[str]:
+    """Return the fleet of the day, those of all kinds of GPUs, and when how many replicas serve;
+    nothing where none was asked for."""
+    best, cells = answer.rows[0], [day_row(row.gpu, row.day) for row in answer.rows if row.day]
+    if best.day is None:
+        return []
+    text, options, checks = day_texts(best, best.day, answer.target, currency)
+    # Of several changes at a time, the last.
+    sizes = {f"{at_s:.0f} s": f"{count:g}" for at_s, count in best.day.fleet.sizes}
+    course = ", ".join(f"{count} at {at_s}" for at_s, count in sizes.items())
+    return [
+        *wrap(text, WIDTH), f"  {options}", "",
+        *table_lines(list(cells[0]), [list(row.values()) for row in cells], "<"), "",
+        *(line for text in (checks, f"Replicas: {course}.") for line in wrap(text, WIDTH)), "",
+    ]  # fmt: skip
+
+
+def day_texts(
+    row: PlannedDeployment, day: PlannedDay, target: SLOTarget, currency: str
+) -> tuple[str, str, str]:
+    """Return the answer in a sentence, the fleet as options of ``servetwin replay``, and what it
+    attains at more load."""
+    cluster, cost = day.fleet.cluster, day.cost
+    price = "price unknown" if cost is None else f"{currency}{cost:,.2f}"
+    rule = f" --autoscale {cluster.autoscaling}" if cluster.autoscaling else ""
+    shares = (
+        f"{100 * share:.2f} % at {load:g} of the load"
+        f" ({'holds' if share >= target.attainment else 'does not hold'})"
+        for load, share in day.attainments.items()
+    )
+    return (
+        f"The day on up to {cluster.replicas} x {row.layout} of {row.gpu}, {price}: "
+        f"{target_words(target)}, though one crashes",
+        f"--replicas {cluster.replicas}{rule} --faults {cluster.faults}",
+        f"Simulated: {', '.join(shares)}. Start-up, unless --day sets it: {day.settings}.",
+    )
+
+
+def day_row(gpu: str, day: PlannedDay) -> dict[str, str]:
+    """Return the fleet of a kind of GPU, as texts by head."""
+    return {
+        "GPU": gpu,
+        "cost": "-" if day.cost is None else f"{day.cost:,.2f}",
+        "replica-hours": number(day.fleet.replica_hours, 1.0),
+        "static": f"{number(day.static.replica_hours, 1.0)} ({day.static.cluster.replicas} x)",
+        "ideal": number(day.least_replica_hours, 1.0),
+        "within the SLO": f"{100 * day.fleet.attainment:.2f} %",
+    }
 
 
 def _start(row: PlannedDeployment) -> list[str]:

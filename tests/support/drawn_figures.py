@@ -16,6 +16,8 @@ from servetwin.app.figures import (
     stacked_bars,
     timeline,
 )
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.records.metrics import SLO
 from tests.support.figure_frames import load_test, requests_frame, steps_frame
 
 A, B = requests_frame(seed=1), requests_frame(seed=2)
@@ -60,7 +62,7 @@ GAINS = pd.DataFrame(
 
 GRID = pd.DataFrame(
     {"series": ["A", "A", "B"], "label": ["A 1", "A 2", "B 1"],
-     "interactivity_tokens_per_s": [60.0, 40.0, 50.0], "goodput_per_s": [1.0, 1.9, 1.2],
+     "interactivity_tokens_per_s": [60.0, 40.0, 50.0], "goodput_per_server_per_s": [1.0, 1.9, 1.2],
      "slo_attainment": [1.0, 0.99, 0.5], "on_front": [True, True, False]}
 )  # fmt: skip
 
@@ -68,6 +70,11 @@ TASK = A.head(4).assign(
     session=["root", "root/1", "root/1", "root"],
     parents=pd.Series([[], ["r0"], ["r1"], ["r0", "r2"]], dtype=object),
 )
+
+DAY = pd.DataFrame(
+    {"at_s": [0.0, 60.0, 120.0], "arrivals_per_s": [1.0, 5.0, 2.0], "replicas": [1.0, 1.5, 2.0],
+     "replica_hours": [0.02, 0.04, 0.07], "factor": [0.4, 1.2, 0.0]}
+)  # fmt: skip
 
 LOADS = pd.DataFrame(
     {"series": ["A", "A", "B"], "rate": [2.0, 4.0, 2.0], "ttft_s_p99": [0.1, 0.9, 0.2]}
@@ -97,14 +104,8 @@ DRAWN: dict[str, Callable[[], canvas.Figure]] = {
         {"origins": {"measured here": 1.0}, "extrapolated": {"measured here": 0.2}}
     ),
     "gains": lambda: over_time.gains_over_time(GAINS, "A", "B"),
-    "frontier": lambda: frontier.frontier(
-        GRID,
-        "goodput_per_s",
-        "goodput, requests/s",
-        share=0.9,
-        best=1,
-        tpot_limit_s=0.02,
-    ),
+    "frontier": lambda: frontier.frontier(GRID, SLOTarget(SLO(tpot_s=0.02), 0.9)),
+    "day": lambda: over_time.day_over_time({"fleet": DAY, "that stays": DAY}, 2.5),
     "loads": lambda: load_curves.latency_by_load(
         LOADS, "ttft_s", LOOKS, limit_s=0.5, now_per_s=3.0
     ),

@@ -8,20 +8,21 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from servetwin.app.dashboard.charts import reserved, table
+from servetwin.app.dashboard.charts import chart, reserved, table
 from servetwin.app.dashboard.formatting import escaped, page_text
 from servetwin.app.dashboard.jobs.job import Job, job_of, watch_job
 from servetwin.app.dashboard.jobs.simulated_items import trace_of
 from servetwin.app.dashboard.scenario.allowed_choices import places
 from servetwin.app.dashboard.scenario.uploads import packed, result_keys
 from servetwin.app.dashboard.widgets import control, or_stop
+from servetwin.app.figures import over_time
 from servetwin.app.plan.plan import PlannedDeployment, plan, rank
-from servetwin.app.plan.printed_plan import cost_words, plan_row
+from servetwin.app.plan.printed_plan import day_row, day_texts, plan_row
 from servetwin.app.reports.how_many import device_words
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.app.scenario.prices import FORM, LISTED, parse_prices
-from servetwin.app.words import RESOURCES, target_words
+from servetwin.app.words import RESOURCES, in_brackets, target_words
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.workloads.errors import ServetwinError
 
@@ -45,6 +46,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     that have ended."""
     usual = LISTED["usual"].split(",")
     gpus = control("plan_gpus", usual, place) or usual
+    day = control("plan_rule").strip() if control("plan_day") else None
     with st.expander("Prices, budget, spares"):
         price = control("plan_price", help=f"What you pay: {FORM}. Without it: list prices.")
         left, right = st.columns(2)
@@ -53,7 +55,7 @@ def show(base: ScenarioFile, target: SLOTarget, place: DeltaGenerator) -> None:
     model = base.deployment.model or places()[base.deployment.profile[0]][0]
     options = PlanOptions(
         price=price.strip() or None, budget=budget, spares=spares,
-        server=base.deployment.server or "vllm", processes=1,
+        server=base.deployment.server or "vllm", processes=1, day=day,
     )  # fmt: skip
     given = packed(base.workload.source)
     items = [GpuQuestion(base, model, replace(options, gpu=(gpu,)), given) for gpu in gpus]
@@ -91,6 +93,8 @@ def _draw(
     ended = {row.gpu for row in rows}
     waiting = [PlannedDeployment(gpu) for gpu in gpus if gpu not in ended]
     if fitting:
+        if fitting[0].day:
+            _draw_day(fitting, target, currency)
         st.subheader(escaped(headline(fitting[0], goal, currency)), anchor=False)
     if fitting or waiting:
         frame = plan_table([*fitting, *waiting], target)
@@ -100,6 +104,21 @@ def _draw(
         _commands(fitting, currency)
     for row in rows[len(fitting) :]:
         st.caption(escaped(f"{row.gpu}: {row.problem}"))
+
+
+def _draw_day(rows: Sequence[PlannedDeployment], target: SLOTarget, currency: str) -> None:
+    """Draw the cheapest fleet in a sentence, over the day, and beside those of the other GPUs."""
+    days = {row.gpu: row.day for row in rows if row.day}
+    best = days[rows[0].gpu]
+    answer, options, checks = day_texts(rows[0], best, target, currency)
+    st.subheader(escaped(answer), anchor=False)
+    st.code(options, language="bash", wrap_lines=True)
+    fleets = {"fleet": best.fleet, "static fleet": best.static}
+    courses = {name: pd.DataFrame(fleet.course) for name, fleet in fleets.items()}
+    chart(over_time.day_over_time(courses, best.price), "plan_day_chart")
+    cells = pd.DataFrame([day_row(gpu, day) for gpu, day in days.items()])
+    table(cells, "The fleet of each kind of GPU.", "plan_day")
+    st.caption(escaped(checks))
 
 
 def headline(best: PlannedDeployment, goal: str, currency: str = "") -> str:
@@ -123,8 +142,8 @@ def _commands(rows: Sequence[PlannedDeployment], currency: str) -> None:
     for row, tab in zip(rows, tabs, strict=True):
         with tab:
             limit = f"Limited by {RESOURCES[row.limited_by]}. " if row.limited_by else ""
-            cost = f"A million tokens: {currency}{cost_words(row)}. Step times: {row.evidence}."
-            st.caption(escaped(limit + cost))
+            cost = f"A million tokens: {currency}{in_brackets(row.cost_per_million_tokens)}. "
+            st.caption(escaped(f"{limit}{cost}Step times: {row.evidence}."))
             st.code(row.command, language="bash", wrap_lines=True)
             st.download_button(
                 "Manifest for Kubernetes", row.manifest, f"{row.gpu}.yaml", on_click="ignore",

@@ -39,7 +39,7 @@ from servetwin.sim.experiments import sweep
 from servetwin.sim.experiments.how_many import REPLICATIONS, CountSearch
 
 _FIRST, _DRAWS, _LOADS = "plan", "plan_draws", "plan_loads"
-_FRONTIER, _GOODPUT = "plan_frontier", "goodput per replica, requests/s"
+_FRONTIER = "plan_frontier"
 _CHEAPEST = PAGE_CONTROLS["plan_what"].choices[0]
 _WHATS: dict[str, What] = {
     _CHEAPEST: "devices", "GPUs": "devices", "replicas": "replicas", "users": "users",
@@ -181,19 +181,15 @@ def _frontier(plan: _Plan) -> None:
     job = find_job(_LOADS)
     if job is None or (points := finished_points(job)).empty:
         return
-    target, y = plan.query.target, sweep.GOODPUT
-    share = target.attainment
-    points["on_front"] = sweep.on_front(points, sweep.INTERACTIVITY, y)
-    st.markdown(f"**{escaped(conclusion(points, share))}**")
-    figure = frontier.frontier(
-        points, y, _GOODPUT, share=share, best=sweep.best_point(points, y, share),
-        tpot_limit_s=target.slo.tpot_s,
-    )  # fmt: skip
+    target = plan.query.target
+    points["on_front"] = sweep.on_front(points, sweep.INTERACTIVITY, sweep.GOODPUT)
+    st.markdown(f"**{escaped(conclusion(points, target.attainment))}**")
+    figure = frontier.frontier(points, target)
     options = {} if job.is_running else {"on_select": _load, "selection_mode": "points"}
     chart(
         figure, _FRONTIER if options else f"{_FRONTIER}_so_far", grid_source(plan.base), **options
     )
-    st.caption(page_text("frontier.symbols", share=100 * share))
+    st.caption(page_text("frontier.symbols", share=100 * target.attainment))
     downloads(points, "frontier")
 
 

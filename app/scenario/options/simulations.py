@@ -183,6 +183,9 @@ class PlanOptions(ParallelOptions):
     """Most that all GPUs may cost per hour."""
     spares: Annotated[int, Option(max=1000)] = 0
     """Servers beside those that hold the SLO, for when some fail."""
+    day: Annotated[str | None, Option(metavar="[KEY=N,...]")] = None
+    """TRACE is a day: also the cheapest fleet and autoscaling rule that hold the SLO over it while
+    a replica fails. Settings of the rule: provision_s=60,gb_per_s=5,interval_s=30."""
     replications: Annotated[int, Option(min=0, max=MOST_REPLICATIONS)] = 6
     """Engines drawn for the interval of a capacity; 0 for none."""
     out: Annotated[Path | None, Option(metavar="DIR")] = None

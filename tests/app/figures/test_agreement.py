@@ -8,12 +8,14 @@ pytest.importorskip("plotly", reason="figures need plotly")
 pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 from servetwin.app.figures import agreement, canvas, frontier
 from servetwin.app.words import LOOKS, asset_table
-from servetwin.sim.experiments.sweep import GOODPUT, THROUGHPUT
+from servetwin.sim.experiments.capacity import SLOTarget
+from servetwin.sim.records.metrics import SLO
 from tests.support.drawn_figures import LOOKS as LOOKS_OF_RUNS
 from tests.support.drawn_figures import A
 from tests.support.grid_frames import grid_frame
 
 Y_TITLE = "goodput per replica, requests/s"
+TARGET = SLOTarget(SLO(tpot_s=0.02), 0.99)
 
 
 def test_a_run_agrees_with_itself_on_the_diagonal() -> None:
@@ -80,10 +82,7 @@ def test_the_largest_errors_are_said_in_words(drawn: canvas.Figure) -> None:
 
 def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() -> None:
     frame = grid_frame()
-    figure = frontier.frontier(
-        frame, GOODPUT, Y_TITLE,
-        share=0.99, best=1, tpot_limit_s=0.02,
-    )  # fmt: skip
+    figure = frontier.frontier(frame, TARGET)
     assert figure.layout.xaxis.title.text == "speed for a user, tokens/s (1 / median TPOT)"
     assert figure.layout.yaxis.title.text == Y_TITLE
     traces = {trace.name: trace for trace in figure.data}
@@ -96,5 +95,5 @@ def test_the_figure_has_a_line_per_series_the_front_the_star_and_the_region() ->
     (region,) = figure.layout.shapes
     assert (region.x0, region.x1) == (50.0, figure.layout.xaxis.range[1])
     assert "Best is 4 sequences at 2 requests/s" in figure.alt
-    empty = frontier.frontier(frame.iloc[:0], THROUGHPUT, Y_TITLE, share=0.99, tpot_limit_s=0.02)
+    empty = frontier.frontier(frame.iloc[:0], TARGET)
     assert [len(trace.x) for trace in empty.data] == [0]

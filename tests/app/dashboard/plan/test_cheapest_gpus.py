@@ -1,5 +1,6 @@
 """The cheapest GPUs on the page Plan: what is asked of ``servetwin.plan``, and how it is drawn."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,12 @@ pytest.importorskip("streamlit", reason="the dashboard needs streamlit")
 
 from servetwin.app.dashboard.plan import cheapest_gpus
 from servetwin.app.dashboard.plan.cheapest_gpus import GpuQuestion, plan_on
+from servetwin.app.plan.day import DayFleet, PlannedDay
 from servetwin.app.plan.plan import PlannedDeployment
 from servetwin.app.scenario.files.scenario_file import ScenarioFile, parse_scenario
 from servetwin.app.scenario.options.simulations import PlanOptions
 from servetwin.sim.experiments.predict import Interval
+from servetwin.sim.experiments.scenario import ClusterConfig
 from tests.support.dashboard_app import Browser, expect, page_test
 
 L40S = PlannedDeployment(
@@ -23,6 +26,19 @@ L40S = PlannedDeployment(
 )  # fmt: skip
 H100 = replace(L40S, gpu="h100", servers=1, gpus=2, cost_per_h=5.0)
 NONE = PlannedDeployment("l4", "not even 512 servers hold TTFT 500 ms")
+
+
+CRASH = ClusterConfig(replicas=2, faults="crash:replica=0,at_s=9,for_s=16")
+COURSE = {
+    "at_s": [0.0, 60.0], "arrivals_per_s": [1.0, 5.0], "replicas": [2.0, 2.0],
+    "replica_hours": [0.03, 0.07], "factor": [0.4, 1.2],
+}  # fmt: skip
+STAYS = DayFleet(CRASH, 0.995, True, 0.07, [[0.0, 2]], COURSE)
+SCALED = replace(
+    STAYS, cluster=replace(CRASH, autoscaling="utilisation:target=0.2,max=2"), replica_hours=0.05,
+    sizes=[[0.0, 2], [75.0, 1]],
+)  # fmt: skip
+DAY = PlannedDay(SCALED, STAYS, 3.2, 0.16, {1.0: 0.995, 1.1: 0.98}, 0.02, "weights_gb=16")
 
 
 @pytest.fixture
@@ -64,6 +80,36 @@ def test_the_cheapest_come_first_with_the_command_of_each(questions: list[GpuQue
         "l40s",
         "b200",
     ]
+
+
+def test_a_day_is_drawn_above_the_kinds_of_gpus(
+    questions: list[GpuQuestion], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = dict(enumerate((replace(L40S, day=DAY), NONE)))
+    answered = SimpleNamespace(results=rows)
+    monkeypatch.setattr(cheapest_gpus, "watch_job", lambda _, draw: draw(answered))
+    at = opened(plan_day=True, plan_rule=" gb_per_s=5 ")
+    assert not at.exception
+    assert {one.options.day for one in questions} == {"gb_per_s=5"}
+    assert at.subheader[0].value.replace("\\", "") == (
+        "The day on up to 2 x tp=2 of l40s, US$ 0.16: TTFT 500 ms, TPOT 50 ms for 99 % of the "
+        "requests, though one crashes"
+    )
+    assert at.code[0].value == (
+        "--replicas 2 --autoscale utilisation:target=0.2,max=2 "
+        "--faults crash:replica=0,at_s=9,for_s=16"
+    )
+    (cells,) = at.dataframe[0].value.to_dict("records")
+    assert (cells["cost"], cells["static"]) == ("0.16", "0.07 (2 x)")
+    captions = " ".join(one.value.replace("\\", "") for one in at.caption)
+    assert "98.00 % at 1.1 of the load (does not hold)" in captions
+    chart = json.loads(at.get("plotly_chart")[0].proto.spec)
+    assert [trace["name"] for trace in chart["data"][:4]] == ["fleet"] * 4
+
+
+def test_without_the_switch_no_day_is_asked_for(questions: list[GpuQuestion]) -> None:
+    opened(plan_rule="gb_per_s=5")
+    assert {one.options.day for one in questions} == {None}
 
 
 def test_the_choices_of_the_reader_are_those_of_the_plan(questions: list[GpuQuestion]) -> None:
