@@ -202,6 +202,20 @@ class Rows:
                 self.reject(line, error)
         return parsed
 
+    def parts(self, most: int) -> Iterator[list[NumberedRow]]:
+        """Yield the rows that are left, up to so many at a time; those before an error too."""
+        part: list[NumberedRow] = []
+        try:
+            for row in self._rows:
+                part.append(row)
+                if len(part) == most:
+                    yield part
+                    part = []
+        except Exception:
+            yield part
+            raise
+        yield part
+
     def texts(self) -> Iterator[tuple[int, str]]:
         """Return the rows that are left."""
         return self._rows

@@ -1,16 +1,18 @@
 """Our own format: what is written comes back, whole or not at all."""
 
 import gzip
+import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.readers.native import write_trace
 from servetwin.workloads.reading import read_trace
 from servetwin.workloads.request import Request
+from servetwin.workloads.rows import ReadingLimits
 from servetwin.workloads.trace import Trace
 from tests.support.prompt_files import chats, sharegpt
 
@@ -119,3 +121,62 @@ def test_real_prompts_come_back(tmp_path: Path) -> None:
         write_trace(trace, tmp_path / "again.jsonl")
         again = read_trace(tmp_path / "again.jsonl")
         assert (again.requests, again.timed) == (trace.requests, False)
+
+
+HEADER = '{"schema": "servetwin-trace-1", "source": "mine"}'
+PIECES = (
+    '{"request_id": "x", "arrival_s": 1.0',
+    '"prompt_tokens": 1, "output_tokens": 1}',
+    '{"request_id": "y", "arrival_s": 1, "prompt_tokens": 1, "output_tokens": 1},'
+    '{"request_id": "z", "arrival_s": 1, "prompt_tokens": 1, "output_tokens": 1}',
+    '{"request_id": "a}',
+    '{", "arrival_s": 1, "prompt_tokens": 1, "output_tokens": 1}',
+    "[]",
+    "3",
+)
+
+
+@st.composite
+def plain_rows(draw: st.DrawFn) -> str:
+    """Return a row of the usual fields, now and then a wrong one."""
+    count = st.integers(1, 9) | st.sampled_from([0, -1, True, 2.0, 2**31, "5", None])
+    row = {
+        "request_id": draw(st.sampled_from("abcdefghij") | st.sampled_from(["", "},{", "\n", 7])),
+        "arrival_s": draw(times | st.sampled_from([3, -1.0, float("nan"), 1e11, "1", None])),
+        "prompt_tokens": draw(count),
+        "output_tokens": draw(count),
+    }
+    return json.dumps(row, ensure_ascii=draw(st.booleans()))
+
+
+def outcome(path: Path, lines: list[str]) -> tuple[object, ...]:
+    path.write_text("\n".join([HEADER, *lines]) + "\n")
+    try:
+        trace = read_trace(path, max_bad_rows=len(lines))
+    except TraceError as error:
+        return (str(error),)
+    return (*trace.requests, *trace.notes)
+
+
+@example(lines=list(PIECES[:3]))
+@example(lines=[*PIECES[3:5], PIECES[2]])
+@given(lines=st.lists(plain_rows() | st.sampled_from(PIECES), max_size=8))
+def test_rows_read_at_once_are_those_read_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    path = tmp_path_factory.mktemp("parts") / "t.jsonl"
+    first = '{"request_id": "first", "arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1'
+    at_once = outcome(path, [first + "}", *lines])
+    assert at_once == outcome(path, [first + ', "model": null}', *lines])
+
+
+def test_rows_before_an_error_come_first(tmp_path: Path) -> None:
+    row = '{"request_id": "%d", "arrival_s": 0, "prompt_tokens": 1, "output_tokens": 1}'
+    lines = [HEADER, *(row % number for number in range(9))]
+    lines[3] = lines[3].replace('"output_tokens": 1', '"output_tokens": -1')
+    path = tmp_path / "t.jsonl"
+    path.write_text("\n".join(lines))
+    with pytest.raises(TraceError, match=r"t.jsonl:4: field 'output_tokens': negative \(-1\)$"):
+        read_trace(path, limits=ReadingLimits(rows=6, seconds=60.0))
+    path.write_text("\n".join([*lines[:3], *lines[4:], "no row"]))
+    assert len(read_trace(path, most_rows=8)) == 8

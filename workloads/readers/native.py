@@ -1,7 +1,7 @@
 """Our own trace format, read and written: JSON Lines, a header record, then the requests."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from servetwin.workloads.generators.chaining import shared_length
 from servetwin.workloads.graphs.links import without_broken_links
 from servetwin.workloads.readers.prompt_fields import prompt_content
 from servetwin.workloads.request import Request
-from servetwin.workloads.rows import RowError, Rows
+from servetwin.workloads.rows import NumberedRow, RowError, Rows, utf8
 from servetwin.workloads.trace import DEFAULTS, Requests, Trace, as_columns, column
 
 SCHEMA = "servetwin-trace-1"
+# The fields of a record.
+Fields = dict[str, Any]
 
 
 def write_trace(trace: Trace, path: str | Path) -> None:
@@ -121,9 +123,10 @@ _FIELDS = {**_FORMAT.checks, "prompt": prompt_content}
 # What a recorded trace has beside its requests (``loadtest.recorded`` reads it).
 MEASURED = ("first_token_s", "last_token_s", "cached_tokens", "error")
 _KNOWN = {*_FIELDS, *MEASURED}
-_AT_LEAST_1 = ("request_id", "prompt_tokens", "output_tokens")
-# The fields of most records, which depend on no other record.
-_PLAIN = {"arrival_s", *_AT_LEAST_1}
+# The fields of most records, which depend on no other field.
+_PLAIN = check.RecordFormat.of("native plain").checks
+# Rows that are read at once where all are plain.
+_PART_ROWS = 1024
 
 
 def recognises(row: str) -> bool:
@@ -137,7 +140,7 @@ def read(rows: Rows) -> Trace:
     A file without a header is its own source: its line numbers become the ``source_line``.
     """
     reader = RecordReader(rows)
-    parsed = rows.parse(reader.parse)
+    parsed = rows.parsed(reader.decoded(rows.parts(_PART_ROWS)), reader.parse)
     requests: Sequence[Request] = Requests.of_records([fields for _, fields in parsed])
     if any(column(requests, "parent_ids")):
         numbered = [(line, each) for (line, _), each in zip(parsed, requests, strict=True)]
@@ -179,18 +182,29 @@ class RecordReader:
         self._blocks = _BlocksSoFar()
         self._unknown: set[str] = set()
 
-    def parse(self, line: int, row: str) -> tuple[int, dict[str, Any]]:
+    def decoded(self, parts: Iterable[list[NumberedRow]]) -> Iterator[tuple[int, str | Fields]]:
+        """Yield the rows; those of a part that is plain and right as fields, read at once."""
+        for part in parts:
+            records = _plain_records([text for _, text in part]) if self._is_plain else []
+            names = {record["request_id"] for record in records}
+            if len(names) == len(part) and names.isdisjoint(self._seen):
+                self._seen |= names
+                yield from zip((line for line, _ in part), records, strict=True)
+            else:
+                yield from part
+
+    def parse(self, line: int, row: str | Fields) -> tuple[int, Fields]:
         """Return the line of a record and its fields. Raises ``RowError``."""
-        whole = check.json_object(row)
-        if whole.keys() == _PLAIN and self._is_plain and all(map(whole.get, _AT_LEAST_1)):
-            fields = {name: _FIELDS[name](name, value) for name, value in whole.items()}
-            self._require_new(fields["request_id"])
-            return line, fields
+        if not isinstance(row, str):
+            return line, row
+        whole = check.json_object(utf8(row))
         record = without_headers(whole, self._header_columns)
         fields = self._defaults(line) | check.checked(record, _FIELDS, _FORMAT.required)
         if parent := fields.pop("parent_id", None):
             fields["parent_ids"] = (parent, *fields.get("parent_ids", ()))
-        self._require_new(fields["request_id"])
+        if (name := fields["request_id"]) in self._seen:
+            raise RowError("request_id", "duplicate", name)
+        self._seen.add(name)
         self._blocks.make_whole(fields)
         _check_together(fields)
         self._unknown.update(record.keys() - _KNOWN)
@@ -204,11 +218,6 @@ class RecordReader:
             return ()
         return (f"unknown fields left out: {', '.join(sorted(self._unknown))}",)
 
-    def _require_new(self, request_id: str) -> None:
-        if request_id in self._seen:
-            raise RowError("request_id", "duplicate", request_id)
-        self._seen.add(request_id)
-
     def _defaults(self, line: int) -> dict[str, Any]:
         fields: dict[str, Any] = {"request_id": f"{self.source}:{line - self.first_line + 1}"}
         if "block_tokens" in self.header:
@@ -216,6 +225,21 @@ class RecordReader:
         if not self.header:
             fields["source_line"] = line
         return fields
+
+
+def _plain_records(rows: list[str]) -> list[Fields]:
+    """Return the checked fields of rows that are plain; none where one is not, or is wrong."""
+    text = ",\n".join(rows)  # a string that goes on in the next row is no JSON
+    if not text.isascii() or "\\" in text or not all(row.startswith("{") for row in rows):
+        return []
+    try:
+        records: list[Fields] = json.loads(f"[{text}]")
+        for name, checked in _PLAIN.items():
+            for record in records:
+                record[name] = checked(name, record[name])
+    except (ValueError, RecursionError, KeyError, TypeError, RowError):
+        return []
+    return records if set(map(len, records)) == {len(_PLAIN)} else []
 
 
 def _check_together(fields: dict[str, Any]) -> None:
