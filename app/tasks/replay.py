@@ -23,12 +23,6 @@ from servetwin.app.reports.tables import (
     task_lines,
     totals_lines,
 )
-from servetwin.app.scenario.files.scenario_file import (
-    GENERATED,
-    SAMPLE,
-    ScenarioFile,
-    read_scenario,
-)
 from servetwin.app.scenario.options.common import RunChart
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
@@ -42,7 +36,6 @@ from servetwin.app.scenario.scenarios import (
 )
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import in_brackets, origin_words, print_notes
-from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
 from servetwin.sim.experiments.predict import (
     Energy,
     Redraw,
@@ -62,6 +55,7 @@ from servetwin.workloads.trace import Trace
 
 if TYPE_CHECKING:
     from servetwin.app.reports.html.picture_file import PictureFile
+    from servetwin.app.scenario.files.scenario_file import ScenarioFile
 
 # The figures of an interval by metric.
 Intervals = dict[str, dict[str, float]]
@@ -75,7 +69,7 @@ _METRICS = (*FIGURES, "output_throughput_tokens_per_s")
 class Replay:
     """A scenario file under the options of the command line, which win over it."""
 
-    file: ScenarioFile | None
+    file: "ScenarioFile | None"
     options: ScenarioOptions
     replayed: ReplayOptions
 
@@ -87,7 +81,11 @@ class Replay:
         missing."""
         if trace is not None:
             require_there(trace)
-        file = read_scenario(replayed.scenario) if replayed.scenario else None
+        file = None
+        if replayed.scenario:
+            from servetwin.app.scenario.files.scenario_file import read_scenario
+
+            file = read_scenario(replayed.scenario)
         seed = replayed.seed if replayed.seed is not None else file.seed if file else 0
         replay = cls(file, options.with_trace(trace, seed), replayed)
         if file or trace:
@@ -129,7 +127,7 @@ class Replay:
         trace = self.options.trace
         if trace.path is None and self.file is not None:
             return trace.transform(self.file.workload.trace(trace.seed))
-        if self.file is None or self.file.workload.source in (GENERATED, SAMPLE):
+        if self.file is None or not self.file.workload.is_uploaded:
             return trace.read()
         workload = self.file.workload
         rate_per_s = trace.rate_per_s or (None if trace.rate_scale else workload.rate_per_s)
@@ -231,6 +229,8 @@ class Replay:
         redraw = self.redraw(scenario)
         if replications < 2 or (scenario.is_repeatable() and not redraw):
             return {}  # a single draw is no interval
+        from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
+
         outside = is_outside(run)
 
         def one(number: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from servetwin.workloads.program.package import shipped_json
 class FrozenModel(BaseModel):
     """An immutable entry of a file: validated, without unknown fields, every number finite."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 Entry = TypeVar("Entry", bound=FrozenModel)

@@ -46,7 +46,7 @@ _rounded = np.vectorize(lambda value: float(f"{value:.6g}"), otypes=[float])
 
 
 class _StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, defer_build=True)
 
 
 class StepTimeFit(_StrictModel):

@@ -117,6 +117,11 @@ class Workload(FrozenModel):
         """Whether distributions make the requests, so that another seed makes others."""
         return self.source == GENERATED
 
+    @property
+    def is_uploaded(self) -> bool:
+        """Whether the requests are those of a trace that has a name."""
+        return self.source not in (GENERATED, SAMPLE)
+
     def trace(self, seed: int, uploaded: Mapping[str, Trace] | None = None) -> Trace:
         """Return the requests; ``uploaded`` are traces by name.
 

@@ -169,11 +169,11 @@ class PictureOptions:
 
         Raises ``PictureError`` for what cannot be drawn, before any work.
         """
-        from servetwin.app.reports.html.picture_file import PictureError, PictureFile
-
         if self.plot is None:
             require_absent(given(self), "goes with --plot")
             return None
+        from servetwin.app.reports.html.picture_file import PictureError, PictureFile
+
         if self.chart == "requests" and runs > 1:
             raise PictureError(f"--chart {self.chart}: shows one run, and there are {runs}")
         return PictureFile.checked(self.plot, dark=self.dark, overwrite=overwrite)
