@@ -27,6 +27,7 @@ COMPILED = (
     "policies/*.py",
     "policies/*/*.py",
     "sim/core/*.py",
+    "sim/core/*/*.py",
     "sim/step_times/piecewise.py",
     "sim/step_times/step_time.py",
     "workloads/block_ids.py",

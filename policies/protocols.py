@@ -23,9 +23,10 @@ class Refusal:
     ``queue_full``: the waiting queue is at its bound; retrying later may succeed.
     ``too_late``: it waited longer than the TTFT that it was promised.
     ``unsupported``: the scheduler cannot do what the request needs.
+    ``over_quota``: its tenant has used up its quota for now; only a gateway says so.
     """
 
-    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported", "over_quota"]
     reason: str
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
 
 
-FLEET_COUNTS = ("crashes", "lost", "retried", "timed_out", "started", "drained")
+FLEET_COUNTS = ("crashes", "lost", "retried", "hedged", "timed_out", "started", "drained")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 

@@ -56,7 +56,7 @@ class Refused(NamedTuple):
     """The scheduler did not take the request in; ``kind`` as in ``policies.protocols.Refusal``."""
 
     request_id: str
-    kind: Literal["too_long", "queue_full", "too_late", "unsupported"]
+    kind: Literal["too_long", "queue_full", "too_late", "unsupported", "over_quota"]
     reason: str
 
 

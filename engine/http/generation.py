@@ -136,7 +136,7 @@ def _token(event: Event) -> TokenEvent:
         raise Disconnected if event.why == "disconnected" else ApiError(503, event.message)
     if isinstance(event, RequestFailed):
         raise ApiError(500, f"the request failed: {event.reason}", code="request_failed")
-    if event.kind in ("queue_full", "too_late"):
+    if event.kind in ("queue_full", "too_late", "over_quota"):
         raise ApiError(429, event.reason, code=event.kind, headers={"retry-after": "1"})
     unsupported = event.kind == "unsupported"
     code = "unsupported_parameter" if unsupported else "context_length_exceeded"

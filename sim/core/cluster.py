@@ -17,7 +17,7 @@ from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, Source
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.faults import require_survivors
-from servetwin.sim.core.fleet import Fleet, FleetPlan
+from servetwin.sim.core.fleet import Fleet, FleetPlan, Gateway
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
 from servetwin.sim.core.pools import Pool, RoutedReplicas
@@ -39,7 +39,7 @@ from servetwin.workloads.program.collector import no_garbage_collection
 from servetwin.workloads.request import Request
 from servetwin.workloads.trace import Trace
 
-Service = RoutedReplicas | PrefillDecode | Fleet
+Service = RoutedReplicas | PrefillDecode | Gateway
 BuildScheduler = Callable[[PolicyConfig], Scheduler]
 ROUND_ROBIN = RouterConfig()
 NO_DELAY = KVLink()
@@ -90,9 +90,11 @@ def simulate_cluster(
         if run_ahead is not None and decode is None:
             send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
         else:
-            service = PrefillDecode(entrance, decode, link) if decode else comes_and_goes
-            clients = Clients(env, recorder, (service or entrance).receive, on_arrival)
-            _send_in_events(clients, service or entrance, requests, source)
+            service: Service = entrance if comes_and_goes is None else comes_and_goes.gateway
+            if decode is not None:
+                service = PrefillDecode(entrance, decode, link)
+            clients = Clients(env, recorder, service.receive, on_arrival)
+            _send_in_events(clients, service, requests, source)
         if run_ahead is not None:
             run_ahead.finish()
         recorder.pauses.sort(key=itemgetter(1))  # by time
@@ -106,7 +108,7 @@ def _send_in_events(
 ) -> None:
     """Send all requests, each at its time or behind others, and run all events."""
     service.listen(clients.ended)
-    if isinstance(service, Fleet):
+    if isinstance(service, Gateway):
         service.has_more = clients.has_more
     roots = enumerate(clients.recorder.begin(requests)) if source is None else source.roots
     clients.start(roots, source)
@@ -120,8 +122,9 @@ def _fleet(
     places = [pool for pool in pools for _ in range(pool.replicas)]
     if any(p.role != "serve" or p.ranks > 1 or p.policies.far_cache_shared for p in pools):
         raise PolicyError(
-            "faults, autoscaling and timeouts are of replicas that serve whole requests, each on "
-            "its own; leave out prefill_replicas, decode_replicas, ranks and far_cache_shared"
+            "faults, autoscaling, timeouts, hedges and quotas are of replicas that serve whole "
+            "requests, each on its own; leave out prefill_replicas, decode_replicas, ranks and "
+            "far_cache_shared"
         )
     if plan.rule is not None and len(pools) > 1:
         raise PolicyError("autoscaling starts replicas of one kind; give one profile")

@@ -183,17 +183,20 @@ class RoutedReplicas:
         self.replica_loads.before_report = on_demand.catch_up
         return on_demand
 
-    def receive(self, request: Request, row: int, enter: Enter | None = None) -> None:
-        """Send a request to the replica that the router chooses.
+    def receive(
+        self, request: Request, row: int, enter: Enter | None = None, avoided: int = -1
+    ) -> None:
+        """Send a request to the replica that the router chooses; the next where it is ``avoided``.
 
         Raises ``PolicyError`` if there is no such replica.
         """
         now = self.env.tick
-        self.receive_at(now, now, request, row, enter)
+        self.receive_at(now, now, request, row, enter, avoided)
 
     def receive_at(
-        self, now: int, horizon: int, request: Request, row: int, enter: Enter | None = None
-    ) -> None:
+        self, now: int, horizon: int, request: Request, row: int, enter: Enter | None = None,
+        avoided: int = -1,
+    ) -> None:  # fmt: skip
         """Do the same at the tick ``now``; nothing else comes before ``horizon``."""
         now_s, on_demand = now * SECONDS_PER_TICK, self._on_demand
         if on_demand is not None:
@@ -201,6 +204,8 @@ class RoutedReplicas:
         place = self.router.choose(request, now_s)
         if place not in self._places:
             raise self._no_such(place, request)
+        if self._members[place] == avoided:
+            place = (place + 1) % len(self._places)
         replica = self.replicas[place]
         seq = as_sequence(request, now_s, self._keys[place], row)
         (enter or self.recorder.arrived)(seq, replica.index)

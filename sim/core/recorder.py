@@ -1,7 +1,7 @@
 """The record of a simulation: stamps of requests and rows of steps, in columns."""
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Listed
 from itertools import repeat
 from math import inf
@@ -65,6 +65,13 @@ class Recorder:
         # By row, when the client had the first token behind the reasoning.
         self.visible_s: dict[int, float] = {}
         self.errors: dict[int, str] = {}
+        # Rows below 0, at the ends of the columns, are in no table: of further copies of requests.
+        self._spares = 0
+        # By row, the copy that its client has the answer of, if not the first.
+        self.copies: dict[int, int] = {}
+        # Copies of which ``on_token`` is to be told when they have their first token.
+        self.awaited: set[int] = set()
+        self.on_token: Callable[[int], None] = self.awaited.discard
         # By row, why there is no whole answer, and when the client left.
         self._failures: dict[int, tuple[str, float]] = {}
         self.pauses: list[list[float]] = []
@@ -85,13 +92,21 @@ class Recorder:
     def scheduled(self, request: Request, scheduled_s: float) -> int:
         """Record that a request is sent; return its row."""
         row = len(self._sent)
-        if row == len(self._status):
+        if row == len(self._status) - self._spares:
             self._lengthen(_BLOCK)
         self._sent.append(request)
         if request.reasoning_tokens:
             self.hidden[row] = request.reasoning_tokens
         self._scheduled_s[row] = scheduled_s
         return row
+
+    def copy(self, row: int) -> int:
+        """Return a row below 0 for another copy of a request."""
+        self._lengthen(1)
+        self._spares += 1
+        if row in self.hidden:
+            self.hidden[-self._spares] = self.hidden[row]
+        return -self._spares
 
     def begin(self, requests: Iterable[Request]) -> Listed[Request]:
         """Record that all of these are sent, in this order and at their arrivals; return them."""
@@ -121,19 +136,13 @@ class Recorder:
         """Record that a request has no whole answer; what comes after ``left_s`` is in vain."""
         self._failures[row] = error, left_s
 
-    def lost(self, row: int) -> bool:
-        """Forget that a request was admitted, which may come anew; return whether it has tokens."""
-        self._admitted_s[row] = _NAN
-        self._paused.pop(row, None)
-        return self._first_s[row] == self._first_s[row]
+    def first_token_s(self, row: int) -> float:
+        """Return when a client had the first token; NaN without one."""
+        return self._first_s[row]
 
     def sent_s(self, row: int) -> float:
         """Return when a request was sent."""
         return self._scheduled_s[row]
-
-    def ttft_s(self, row: int) -> float:
-        """Return the time to first token of a request; NaN without one."""
-        return self._first_s[row] - self._scheduled_s[row]
 
     def unused(self, replica: int) -> None:
         """Forget the use of the KV memory at the beginning of a row that does not come."""
@@ -166,6 +175,8 @@ class Recorder:
                 stamp_s = first_s[place]
                 if stamp_s != stamp_s:  # NaN: none was out
                     first_s[place] = received_s
+                    if place in self.awaited:
+                        self.on_token(place)
 
     def ended(self, finished: list[Sequence], received_s: float) -> None:
         """Record requests that have ended, and when clients have their last tokens."""
@@ -187,6 +198,8 @@ class Recorder:
             place = seq.number
             if first_s[place] != first_s[place]:
                 first_s[place] = received_s
+                if place in self.awaited:
+                    self.on_token(place)
 
     def handed_over(self, seq: Sequence, replica: int, prefill_end_s: float) -> None:
         """Record that the keys and values of a prompt arrived at the replica that decodes it."""
@@ -203,6 +216,8 @@ class Recorder:
 
         Where requests reason, also ``REASONING_COLUMNS`` (``sim.records.metrics``).
         """
+        if self._spares:
+            self._take_copies()
         self._fail()
         requests, errors = self.requests, self.errors
         rows = len(requests)
@@ -232,6 +247,21 @@ class Recorder:
         columns |= latencies(columns, samples)
         names = dict.fromkeys((*REQUEST_COLUMNS, *columns))
         return {name: columns[name] for name in names}
+
+    def _take_copies(self) -> None:
+        """Let requests have what became of the copies that their clients have."""
+        columns: list[array[Any]] = [*self._stamps[1:], *self._counts, self._status, self._replica]
+        for row, copy in self.copies.items():
+            for values in columns:
+                values[row] = values[copy]
+            self.errors[row] = self.errors.get(copy, "")
+            self.visible_s[row] = self.visible_s.get(copy, _NAN)
+        rows = {copy: row for row, copy in self.copies.items()}
+        self.pauses = [
+            [rows.get(int(number), number), *stamps]
+            for number, *stamps in self.pauses
+            if number in rows or (number >= 0 and number not in self.copies)
+        ]
 
     def _fail(self) -> None:
         """Let the failed requests have what their clients have."""
@@ -264,12 +294,13 @@ class Recorder:
 
     def _lengthen(self, rows: int) -> None:
         """Add rows for more requests, to which nothing has happened."""
+        end = len(self._status) - self._spares
         for stamps in self._stamps:
-            stamps.extend(array("d", (_NAN,)) * rows)
+            stamps[end:end] = array("d", (_NAN,)) * rows
         for counts in self._counts:
-            counts.extend(array("l", (0,)) * rows)
-        self._status.extend(array("b", (_CANCELLED,)) * rows)
-        self._replica.extend(array("i", (0,)) * rows)
+            counts[end:end] = array("l", (0,)) * rows
+        self._status[end:end] = array("b", (_CANCELLED,)) * rows
+        self._replica[end:end] = array("i", (0,)) * rows
 
     def moved(self, batch: Batch, now_s: float) -> None:
         """Record the sequences that a decision preempted or resumed."""

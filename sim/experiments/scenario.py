@@ -11,6 +11,7 @@ import numpy as np
 
 from servetwin.policies.build import build_router, build_scheduler
 from servetwin.policies.config import MOST, PolicyConfig, require
+from servetwin.policies.queues.quotas import parse_quotas
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.catalogue.catalogue import shipped_hardware
@@ -90,6 +91,10 @@ class ClusterConfig:
     """Times that a request without a token is sent again when its server crashes."""
     timeout_s: float | None = None
     """Per-request timeout in seconds, after which its client leaves; None: clients stay."""
+    hedge_s: float | None = None
+    """Time without a token after which a request goes to another server too; None: never."""
+    quotas: str = ""
+    """Tokens per second and burst of each tenant, such as ``acme=2000/60000,*=500/10000``."""
 
     def __post_init__(self) -> None:
         for name in ("router", "decode_router"):
@@ -108,11 +113,14 @@ class ClusterConfig:
     @property
     def fleet(self) -> FleetPlan | None:
         """What happens to the servers; None where nothing does."""
-        if not (self.autoscaling or self.faults or self.timeout_s is not None):
-            return None
         rule = parse_rule(self.autoscaling) if self.autoscaling else None
-        faults, timeout_s = parse_faults(self.faults), self.timeout_s or inf
-        return FleetPlan(self.replicas, faults, rule, self.detection_s, self.retries, timeout_s)
+        plan = FleetPlan(
+            self.replicas, parse_faults(self.faults), rule, self.detection_s, self.retries,
+            inf if self.timeout_s is None else self.timeout_s,
+            inf if self.hedge_s is None else self.hedge_s, parse_quotas(self.quotas),
+        )  # fmt: skip
+        nothing = FleetPlan(self.replicas, (), None, self.detection_s, self.retries)
+        return None if plan == nothing else plan
 
     @classmethod
     def of(cls, layout: Layout, model: ModelShape) -> Self:
@@ -132,9 +140,10 @@ class ClusterConfig:
             build_router(ReplicaLoads([1.0], self.staleness_s), config, np.random.default_rng(0))
         KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
         require(0 <= self.detection_s < MOST, "detection_s", self.detection_s, "seconds from 0 on")
-        timeout_s = self.timeout_s
-        if timeout_s is not None:
+        if (timeout_s := self.timeout_s) is not None:
             require(0 < timeout_s < MOST, "timeout_s", timeout_s, "seconds above 0, or none")
+        if (hedge_s := self.hedge_s) is not None:
+            require(0 <= hedge_s < MOST, "hedge_s", hedge_s, "seconds from 0 on, or none")
         if (fleet := self.fleet) is None:
             return
         slowest = max((getattr(fault, "factor", 1.0) for fault in fleet.faults), default=1.0)

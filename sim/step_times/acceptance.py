@@ -249,7 +249,7 @@ class Verifier:
 
         One that decodes again, after a preemption, draws on from where it was.
         """
-        answer, number = 0, seq.number
+        answer, number = 0, abs(seq.number)  # copies are below 0
         if seq.siblings is not None:
             answer = self._answers[number]
             self._answers[number] += 1

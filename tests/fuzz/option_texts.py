@@ -25,6 +25,8 @@ from servetwin.loadtest.mock.plan import parse_fault
 from servetwin.loadtest.options import parse_cancellation, parse_give_up
 from servetwin.loadtest.report.limits import parse_conditions, parse_slo
 from servetwin.loadtest.sweep.run_sweep import parse_budget
+from servetwin.policies.kv.kv_groups import parse_groups
+from servetwin.policies.queues.quotas import parse_quotas
 from servetwin.sim.core.autoscaling import parse_rule
 from servetwin.sim.core.faults import parse_faults
 from servetwin.sim.step_times.tables.server_overheads import parse_overheads
@@ -68,6 +70,8 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "lora_mix": (lambda text: parse_lora_mix(text, 0), ("a=0.5,b=0.25", "a=1")),
     "fault": (parse_fault, ("cut:every=2,after=8", "freeze:at_s=.5,for_s=1e-1", "status:code=429")),
     "faults": (parse_faults, ("crash:replica=1,at_s=9,for_s=.5", "slow:replica=0,at_s=1,factor=2")),
+    "quotas": (parse_quotas, ("acme=2000/60000,*=500/1e4",)),
+    "groups": (lambda text: parse_groups(text, 16, False), ("full,5xwindow:1024", "full,state")),
     "rule": (parse_rule, ("queue:target=4,min=1,max=16", "schedule:steps=4/16@28800,max=20")),
     "mapping": (parse_mapping, ("arrival_s=ts,prompt_tokens=in,output_tokens=out",)),
     "header_columns": (parse_header_columns, ("tenant=X-Tenant,user=X-User",)),

@@ -29,7 +29,7 @@ def test_every_reader_of_a_text_is_fuzzed() -> None:
     """A reader of an option is called ``parse_...`` or ``..._of``, and takes a ``text``."""
     files = [
         file
-        for top in ("app", "loadtest", "sim", "workloads")
+        for top in ("app", "loadtest", "policies", "sim", "workloads")
         for file in (ROOT / top).rglob("*.py")
     ]
     found = {a or b for file in files for a, b in _READS_TEXT.findall(file.read_text())}

@@ -122,12 +122,15 @@ class ClusterOptions:
     timeout_s: Annotated[
         float | None, Option("--timeout", help="{cluster.timeout_s}", min=0.001)
     ] = None
+    quotas: Annotated[str | None, Option(metavar="TENANT=RATE/BURST", help="{cluster.quotas}")] = (
+        None
+    )
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
         same = (
             *("replicas", "router", "closed_loop", "fail_fast", "autoscaling", "faults"),
-            "timeout_s",
+            *("timeout_s", "quotas"),
         )
         changes = {name: v for name in same if (v := getattr(self, name)) is not None}
         if self.faults and Path(self.faults).is_file():

@@ -1,6 +1,7 @@
 """Replicas that fail, restart, slow down, are started and drained: exact, and nothing is lost."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
+from servetwin.policies.queues.quotas import parse_quotas
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.autoscaling import parse_rule
@@ -59,15 +61,18 @@ def fleets(draw: st.DrawFn) -> FleetPlan:
     faults = parse_faults(draw(fault_plans()))
     detection_s, retries = draw(st.sampled_from([0.0, 0.02, 0.4])), draw(st.integers(0, 2))
     rule = draw(st.sampled_from([None, *RULES]))
-    timeout_s = draw(st.sampled_from([inf, inf, 0.0101, 0.0503, 0.4, 3.0]))
+    gateway = (
+        draw(st.sampled_from([inf, inf, 0.0101, 0.0503, 0.4, 3.0])),
+        draw(st.sampled_from([inf, 0.0, 0.0101, 0.0307, 0.2])),
+        draw(st.sampled_from([{}, {"a": (40.0, 60.0), "*": (900.0, 90.0)}])),
+    )
     if rule is None:
-        return FleetPlan(MOST, faults, None, detection_s, retries, timeout_s)
+        return FleetPlan(MOST, faults, None, detection_s, retries, *gateway)
     least = draw(st.integers(1, 2))
     bounds = f"min={least},max={MOST},interval_s=0.0503,stabilisation_s=0.1,warm_up_s=0.03"
     parsed = parse_rule(f"{rule},{bounds}")
-    return FleetPlan(
-        draw(st.integers(least, MOST)), faults, parsed, detection_s, retries, timeout_s
-    )
+    replicas = draw(st.integers(least, MOST))
+    return FleetPlan(replicas, faults, parsed, detection_s, retries, *gateway)
 
 
 def run(requests: Iterable[Request], config: PolicyConfig, fleet: FleetPlan, **options: Any) -> Run:
@@ -141,7 +146,8 @@ def test_a_fleet_of_one_to_which_nothing_happens_is_a_single_server(
     recorder = Recorder(api, keep_usage=keep_usage)
     alone = simulate(requests, CheckedScheduler(config), STEP_TIME, recorder=recorder)
     parsed = None if rule is None else parse_rule(f"{rule},max=1,interval_s=0.0503")
-    fleet = FleetPlan(1, (), parsed, timeout_s=1e6)
+    quotas = {"*": (1e6, 1e9)}
+    fleet = FleetPlan(1, (), parsed, timeout_s=1e6, hedge_s=0.0, quotas=quotas)
     pools, recorder = [Pool(config, STEP_TIME)], Recorder(api, keep_usage=keep_usage)
     one = simulate_cluster(
         requests, pools, recorder=recorder, closed_loop=False, fleet=fleet, build=CheckedScheduler
@@ -252,6 +258,55 @@ def test_a_client_that_leaves_frees_its_place_at_the_end_of_the_step() -> None:
         assert repr(found) == repr(expected)
         assert of.extra["fleet"]["timed_out"] == 4
         checked.check_empty()
+
+
+def test_the_copy_with_the_first_token_wins_and_the_other_is_aborted() -> None:
+    """Steps of a second, one sequence at a time on two servers; hedges after 1.5 s.
+
+    c is behind a on server 0; its copy goes to server 1, which both d and it wait for. d's copy
+    is behind a. e's copy comes to server 1 in the moment of its only token.
+    """
+    at_s, outputs = (0.0, 0.1, 0.2, 0.3, 4.5), (5, 1, 2, 1, 1)
+    requests = [request(*of) for of in zip("abcde", at_s, (4,) * 5, outputs, strict=True)]
+    config = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=1)
+    expected = [
+        ("a", "finished", 0, 1.0, 5.0),
+        ("b", "finished", 1, 1.1, 1.1),
+        ("c", "finished", 1, 3.1, 4.1),
+        ("d", "finished", 1, 2.1, 2.1),
+        ("e", "finished", 0, 6.0, 6.0),
+    ]
+    for macro in (True, False):
+        checked, fleet = Checked(), FleetPlan(2, hedge_s=1.5)
+        pools = [Pool(config, ONE_SECOND, 2)]
+        of = simulate_cluster(
+            requests, pools, closed_loop=False, macro=macro, build=checked, fleet=fleet
+        )
+        columns = ["request_id", "status", "replica", "first_token_s", "last_token_s"]
+        found = [tuple(row) for row in of.requests[columns].round(9).itertuples(index=False)]
+        assert found == expected
+        assert of.extra["fleet"]["hedged"] == 3
+        assert of.steps["end_s"].max() == 7.0, "e's copy runs to the end of its step"
+        checked.check_empty()
+
+
+def test_what_is_over_quota_is_refused_before_a_router_sees_it() -> None:
+    requests = [
+        replace(request(str(n), float(n), 4, 4), tenant=tenant)
+        for n, tenant in enumerate(["a", "b", "a", None, "a", "b"])
+    ]
+    fleet = FleetPlan(2, quotas=parse_quotas("a=2/10,b=8/8"))
+    of = simulate_cluster(requests, [Pool(SMALL, ONE_SECOND, 2)], closed_loop=False, fleet=fleet)
+    assert list(of.requests["error"]) == [
+        "",
+        "",
+        "over_quota: 8 tokens are more than the 6 left of the burst of 10",
+        "",
+        "",
+        "",
+    ]
+    assert list(of.requests["status"]).count("refused") == 1
+    assert list(of.requests["replica"][[0, 1, 3, 4, 5]]) == [0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Fleets against what is known of queues: a server that breaks down, and one more at a time."""
 
-from math import sqrt
+from math import exp, sqrt
 
 import numpy as np
 import pytest
@@ -12,8 +12,9 @@ from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.faults import parse_faults
 from servetwin.sim.core.fleet import FleetPlan
 from servetwin.sim.core.pools import Pool
-from servetwin.sim.step_times.step_time import LinearStepTime
+from servetwin.sim.step_times.step_time import LinearStepTime, NoiseSample
 from servetwin.workloads.request import Request
+from tests.sim.core.test_cluster import ONE_SECOND
 from tests.support.checked import request
 from tests.support.effort import REDUCTION, WIDENING
 
@@ -81,3 +82,19 @@ def test_a_fleet_that_doubles_with_its_load_is_quasi_steady() -> None:
     hours = of.extra["fleet"]["replica_hours"]
     end_s = of.requests["last_token_s"].max()
     assert hours == pytest.approx((2 * end_s - doubled_s) / 3600, abs=2 / 3600)
+
+
+@pytest.mark.parametrize("hedge_s", [0.0, 1.0])
+def test_a_hedge_on_idle_servers_is_the_minimum_of_two(hedge_s: float) -> None:
+    """Exponential services of 1 s: hedged after N seconds they take 1 - exp(-N) / 2."""
+    count = 4000 // REDUCTION
+    ranks = (np.arange(4096) + 0.5) / 4096
+    pools = [Pool(ONE_AT_A_TIME, ONE_SECOND, 2, noise=NoiseSample(-np.log1p(-ranks)))]
+    requests = [request(str(n), 30.0 * n, 4, 1) for n in range(count)]
+    fleet = FleetPlan(2, hedge_s=hedge_s)
+    of = simulate_cluster(requests, pools, closed_loop=False, fleet=fleet, seed=7)
+    times_s = of.requests["e2e_s"]
+    error_s = times_s.std(ddof=1) / sqrt(count)
+    assert abs(times_s.mean() - (1 - exp(-hedge_s) / 2)) < 2.576 * error_s
+    hedged = of.extra["fleet"]["hedged"] / count
+    assert hedged == pytest.approx(exp(-hedge_s), abs=2.576 / sqrt(4 * count))

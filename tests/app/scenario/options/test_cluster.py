@@ -47,6 +47,7 @@ def trace(*requests: Request) -> Trace:
             ["--faults", "crash:replica=0,at_s=1"],
             "faults: every replica crashes, and none is back; give",
         ),
+        (["--quotas", "acme=5"], "quotas: acme=5: not TENANT=TOKENS_PER_S/BURST; write for"),
         (["--faults", "slow:replica=0,at_s=-1"], "field 'at_s' (seconds): '-1' is not possible"),
         (
             ["--faults", "slow:replica=0,at_s=1e30"],
@@ -62,7 +63,7 @@ def trace(*requests: Request) -> Trace:
         ),
         (
             ["--prefill-decode", "1", "1", "--faults", "slow:replica=0,at_s=1"],
-            "faults, autoscaling and timeouts are of replicas that serve whole requests",
+            "faults, autoscaling, timeouts, hedges and quotas are of replicas that serve",
         ),
         (
             [*["--profile", "base-cpu"] * 2, "--autoscale", "queue:max=2"],
@@ -84,6 +85,7 @@ def test_a_wrong_cluster_or_preset_is_one_line(options: list[str], message: str)
         ({"closed_loop": False}, {"closed_loop": False}),
         ({"autoscaling": "kv:max=2"}, {"autoscaling": "kv:max=2"}),
         ({"timeout_s": 2.5}, {"timeout_s": 2.5}),
+        ({"quotas": "*=2/3"}, {"quotas": "*=2/3"}),
     ],
 )
 def test_cluster_options_become_settings(options: dict[str, Any], expected: dict[str, Any]) -> None:
