@@ -81,7 +81,8 @@ def _packages() -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         package = Path(folder) / "servetwin"
         package.mkdir()
-        (package / "__init__.py").symlink_to(str(servetwin.__file__))
+        for module in Path(str(servetwin.__file__)).parent.glob("*.py"):
+            (package / module.name).symlink_to(module)
         for name in PACKAGES:
             (package / name).symlink_to(_ROOT / name)
         yield package

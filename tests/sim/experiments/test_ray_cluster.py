@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import servetwin
 from servetwin.sim.experiments import ray_cluster as module
 from servetwin.sim.experiments.ray_cluster import PACKAGES, ray_cluster
 from servetwin.workloads.errors import ServetwinError
@@ -77,7 +78,9 @@ def test_the_cluster_gets_our_packages_and_is_left(monkeypatch: pytest.MonkeyPat
         raise KeyError
     assert ray.left
     assert ray.given["address"] is None
-    names = ["__init__.py", *PACKAGES]
+    modules = [path.name for path in Path(str(servetwin.__file__)).parent.glob("*.py")]
+    assert "core_cache.py" in modules  # which the package imports at once
+    names = [*modules, *PACKAGES]
     assert ray.shipped == sorted(f"servetwin/{name}" for name in names)
     assert ray.sources
 
