@@ -169,10 +169,11 @@ def run_provenance(table: Table, sources: Sequence[Source]) -> RunProvenance:
     steps = columns_of(table)
     by_id = {id(source): source for source in sources}
     source_of_replica = np.array([id(source) for source in sources])
-    owners = source_of_replica[steps["replica"]]
     farthest: dict[tuple[str, str], Excess] = {}
     for owner, source in by_id.items():
-        own = steps if len(by_id) == 1 else rows_of(steps, owners == owner)
+        own = steps
+        if len(by_id) > 1:
+            own = rows_of(steps, source_of_replica[steps["replica"]] == owner)
         for excess in source.excesses(own):
             key = excess.profile, excess.feature
             farthest[key] = max(excess, farthest.get(key, excess), key=lambda one: one.value)
@@ -197,9 +198,10 @@ def _busy_s(
     origins = {owner: source.row_origins(steps) for owner, source in sources.items()}
     lasted_s, replicas = steps["end_s"] - steps["start_s"], steps["replica"]
     order = np.argsort(replicas, kind="stable")
-    by_replica = np.split(order, np.flatnonzero(np.diff(replicas[order])) + 1)
-    for rows in sorted(filter(len, by_replica), key=itemgetter(0)):
-        owner, spent_s = int(source_of_replica[replicas[rows[0]]]), lasted_s[rows]
+    by_replica: list[Any] = np.split(order, np.flatnonzero(np.diff(replicas[order])) + 1)
+    by_replica = sorted(by_replica, key=itemgetter(0)) if by_replica[1:] else [slice(None)]
+    for rows in by_replica if len(order) else ():
+        owner, spent_s = int(source_of_replica[replicas[rows][0]]), lasted_s[rows]
         for kind, parts in shares[owner].items():
             busy_s[kind] += float(parts[rows] @ spent_s)
         for origin, parts in origins[owner].items():
