@@ -132,6 +132,8 @@ class PolicyConfig:
     """Memory for prompts that host memory has no room for, in tokens: an SSD, or a pool."""
     far_cache_slowdown: float = 8.0
     """How many times as long as over the host link a position takes from there."""
+    far_cache_latency_tokens: int = 0
+    """Positions that take as long over the host link as the first byte from there."""
     far_cache_shared: bool = False
     """Share that memory among the servers of a profile."""
     adapter_slots: int = 0
@@ -236,6 +238,7 @@ class PolicyConfig:
             ("host_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
             ("far_cache_tokens", 0, not cache, "without prefix_cache, whose tier it is"),
             ("far_cache_slowdown", 8.0, not far, "without far_cache_tokens"),
+            ("far_cache_latency_tokens", 0, not far, "without far_cache_tokens"),
             ("far_cache_shared", False, not far, "without far_cache_tokens"),
             ("queue_order", "fcfs", self.adapter_slots > 0, "with adapter_slots"),
             ("adapter_tokens", 0, not self.adapter_slots, "without adapter_slots"),

@@ -106,17 +106,18 @@ class HostTier:
 
     What host memory has no room for goes to the ``far`` memory (an SSD), and comes back from it. A
     pool that servers share holds all that any of them keeps. A block from there takes
-    ``far_slowdown`` times as long as from the host.
+    ``far_slowdown`` times as long as from the host, and each load as long as ``far_latency_tokens``
+    positions more.
     """
 
     def __init__(
         self, capacity_blocks: int, block_tokens: int = 1, far_blocks: int = 0,
-        far_slowdown: float = 1.0,
+        far_slowdown: float = 1.0, far_latency_tokens: int = 0,
     ) -> None:  # fmt: skip
         self._near = Tier(capacity_blocks, block_tokens)
         self.far = Tier(far_blocks, block_tokens)
         self._shares = False
-        self._far_slowdown = far_slowdown
+        self._far_slowdown, self._far_latency_tokens = far_slowdown, far_latency_tokens
         self._block_tokens = block_tokens
         self._moves: HostMoves | None = None
 
@@ -155,7 +156,8 @@ class HostTier:
         near, far = self._held(seq, start, limit)
         if self._moves is not None:
             self._moves.load(seq, start, start + near)
-        return ceil((near + far * self._far_slowdown) * self._block_tokens)
+        waits = self._far_latency_tokens if far else 0
+        return waits + ceil((near + far * self._far_slowdown) * self._block_tokens)
 
     def keep(self, seq: Sequence, blocks: int, computed_blocks: int | None = None) -> None:
         """The first ``blocks`` of the prompt are in use: the host holds them, most recent last.

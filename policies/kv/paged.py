@@ -326,4 +326,5 @@ def _host_tier(config: PolicyConfig) -> "HostTier | None":
         return None
     from servetwin.policies.kv.host_tier import HostTier
 
-    return HostTier(near, size, far, config.far_cache_slowdown)
+    latency_tokens = config.far_cache_latency_tokens
+    return HostTier(near, size, far, config.far_cache_slowdown, latency_tokens)

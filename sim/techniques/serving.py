@@ -160,7 +160,7 @@ class PrefixCache(ServingTechnique):
         """Let every prompt compute and keep all its tokens."""
         return setup.with_policies(
             prefix_cache=False, host_cache_tokens=0, far_cache_tokens=0,
-            far_cache_slowdown=8.0, far_cache_shared=False,
+            far_cache_slowdown=8.0, far_cache_latency_tokens=0, far_cache_shared=False,
         )  # fmt: skip
 
 

@@ -95,6 +95,7 @@ def policies(draw: st.DrawFn, batching: str) -> PolicyConfig:
         "host_cache_tokens": draw(st.sampled_from([0, 64, 1000])) if prefix_cache else 0,
         "far_cache_tokens": (far := draw(st.sampled_from([0, 96, 1000])) if prefix_cache else 0),
         "far_cache_slowdown": draw(st.sampled_from([0.3, 5.0])) if far else 8.0,
+        "far_cache_latency_tokens": far and draw(st.sampled_from([0, 0, 9])),
     }
     for name in unread_settings(read):
         settings.pop(name, None)

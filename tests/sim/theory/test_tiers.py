@@ -12,6 +12,7 @@ from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.step_time import LinearStepTime
 from tests.support.checked import request
 from tests.support.effort import REDUCTION
+from tests.support.markov import FloatArray
 
 # Zipf's law; each prompt has one full block of four tokens, and one token more.
 SHARES = np.array([1 / rank for rank in range(1, 8)]) / sum(1 / rank for rank in range(1, 8))
@@ -57,7 +58,7 @@ def tiers(seed: int) -> list[bool]:
     return [is_near(rows[name].to_numpy(float), expected) for name, expected in checks]
 
 
-def is_near(values: np.ndarray, expected: float) -> bool:  # type: ignore[type-arg]
+def is_near(values: FloatArray, expected: float) -> bool:
     """Return whether the 99 % interval of a mean, by 40 batches, contains what is expected."""
     means = values.reshape(40, -1).mean(axis=1)
     return bool(abs(means.mean() - expected) < 2.7 * float(means.std(ddof=1)) / sqrt(40))
