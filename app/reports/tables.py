@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 FLEET_COUNTS = ("crashes", "lost", "retried", "hedged", "timed_out", "started", "drained")
+# What is of interest with crashes, even if there is none.
+_AFTER_CRASHES = ("lost", "retried")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 
@@ -98,17 +100,20 @@ def task_lines(summary: Mapping[str, Any], devices: int = 0) -> list[str]:
 
 
 def fleet_lines(summary: Mapping[str, Any]) -> list[str]:
-    """Return what the replicas of a fleet cost, and what happened to them; nothing without one."""
+    """Return what the replicas of a fleet cost and did, and what happened; nothing without one."""
     if not (fleet := summary.get("fleet")):
         return []
     sizes, hours = [size for _, size in fleet["sizes"]], fleet["replica_hours"]
     parts = [f"{min(sizes)} to {max(sizes)} replicas serve, {number(hours, 1.0)} replica-hours"]
-    if price := fleet.get("price_per_hour"):
-        parts.append(f"{price * hours:,.2f} at list prices")
+    if price := fleet.get("price"):
+        parts.append(f"{price:,.2f} at list prices")
     if least := fleet.get("least_replica_hours"):
-        parts.append(f"an ideal autoscaler needs {number(least, 1.0)} replica-hours")
-    counts = ((name.replace("_", " "), fleet[name]) for name in FLEET_COUNTS)
-    parts += [f"{name} {count:,}" for name, count in counts if count]
+        parts.append(f"an ideal autoscaler needs at least {number(least, 1.0)}")
+    if (attainment := summary.get("slo_attainment")) is not None:
+        parts.append(f"SLO attainment {100 * attainment:.2f} %")
+    shown = _AFTER_CRASHES if fleet["crashes"] else ()
+    counts = ((name, fleet[name]) for name in FLEET_COUNTS if fleet[name] or name in shown)
+    parts += [f"{name.replace('_', ' ')} {count:,}" for name, count in counts]
     return ["", *wrap("; ".join(parts), WIDTH, subsequent_indent="  ")]
 
 

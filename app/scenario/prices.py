@@ -21,7 +21,7 @@ class Prices:
     by_device: Mapping[str, float] = field(default_factory=dict)
     others: float | None = None
 
-    def per_hour(self, devices: Mapping[str, int]) -> float | None:
+    def per_hour(self, devices: Mapping[str, float]) -> float | None:
         """Return the price of an hour of all devices; None where one has no price."""
         each = {name: self.by_device.get(name, self.others) for name in devices}
         known = {name: price for name, price in each.items() if price is not None}

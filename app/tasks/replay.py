@@ -1,6 +1,7 @@
 """Replay a trace under a policy, or two policies beside each other, and print the figures."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from operator import itemgetter
@@ -179,8 +180,11 @@ class Replay:
                 from servetwin.sim.experiments.fleet import least_replica_hours
 
                 fleet["least_replica_hours"] = least_replica_hours(trace, scenario)
-                device = dict([devices_of(scenario.profile)])
-                fleet["price_per_hour"] = Prices().over_listed().per_hour(device)
+                hours: Counter[str] = Counter()
+                for server, paid in zip(scenario.servers(), fleet["hours_by_replica"], strict=True):
+                    device, count = devices_of(server)
+                    hours[device] += count * paid
+                fleet["price"] = Prices().over_listed().per_hour(hours)
             if not len(run.table("steps")["steps"]):
                 reason = error_lines(run.table("requests")["error"], 1)[0]
                 raise PolicyError(f"no step was run: {reason.strip()}")

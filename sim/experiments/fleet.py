@@ -2,25 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
+from servetwin.policies.batch import BatchShape
+from servetwin.policies.build import build_scheduler
+from servetwin.policies.config import PolicyConfig, has_token_budget
+from servetwin.sim.core.faults import Slow, parse_faults
 from servetwin.sim.experiments.capacity import admitting_all, all_at_once, completions_per_s
-from servetwin.sim.experiments.scenario import ClusterConfig, Scenario, replicate
+from servetwin.sim.experiments.scenario import Scenario
 from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.metrics import measured
 from servetwin.sim.records.run import Run
+from servetwin.sim.step_times.step_time import UNIT_S, AffineStepTime, StepTime
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.generators.pauses import PauseDistribution
 from servetwin.workloads.generators.resampled import sent_by_users
 from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.trace import Trace
-from servetwin.workloads.transform import limit
 
 Simulate = Callable[[Trace, Scenario], Run]
 
-_SAMPLE, _FEWEST = 20_000, 10
+# Numbers of rows at which a lower bound looks, 1 % apart at most.
+_CELLS = 1500
 # Share of the users that may not have begun, or may have ended, while requests are judged.
 _IDLE = 0.05
 
@@ -107,16 +113,83 @@ ScaledScenario = Replicas | Users
 
 
 def least_replica_hours(trace: Trace, scenario: Scenario) -> float | None:
-    """Return the replica-hours that an ideal autoscaler needs, which starts and stops at once.
+    """Return a lower bound of the replica-hours of any fleet that finishes all requests.
 
-    That is the work of the trace at full batches: its requests over those that a saturated replica
-    completes per hour, of the first 20,000 of them. None where fewer than ten finish there.
+    No rule, router or number of replicas needs fewer: this is what an ideal autoscaler would need
+    that knows the future, and starts and stops at once. Replicas are paid for while they run steps,
+    so their hours are at least the steps' durations. These are at least the sum, over the tokens of
+    each request, of the least seconds that one adds to a step (``_least_seconds``): once for every
+    row that no prefix cache can save, or, if that is more, for the tokens of answers alone, of
+    which a step has at most one for each of ``max_seqs`` sequences and their drafts. What a token
+    reads of its context comes on top. (A token that is computed with its preempted prompt reads
+    nothing as a decode; without a prefix cache it has as many more rows, which cost more.)
+
+    Step times must grow with each of their features; their noise, with a mean of 1, is left out.
+    None for lanes, whose requests depend on the run.
     """
-    one = admitting_all(replace(scenario, cluster=ClusterConfig(closed_loop=False)))
-    run = replicate(all_at_once(limit(trace, _SAMPLE)), one, np.random.SeedSequence(0))
-    if (run.table("requests")["status"] == "finished").sum() < _FEWEST:
+    if trace.lanes:
         return None
-    return len(trace) / completions_per_s(run, trace.source) / 3600
+    policies, cluster = scenario.policies, scenario.cluster
+    prompts, outputs, samples = map(trace.column, ("prompt_tokens", "output_tokens", "samples"))
+    most, layout = int(samples.sum()), build_scheduler(policies).memory.layout
+    models = [profile.step_time(layout).model() for profile in scenario.profiles]
+    each = [_least_seconds(model, policies, most) for model in models]
+    row_s, token_s, context_s = (min(least) for least in zip(*each, strict=True))
+    decodes = samples * (outputs - 1)
+    passes = decodes.sum() / (1 + policies.draft_rows)
+    rows_s = row_s * (passes + (_new_tokens(trace) if policies.prefix_cache else prompts.sum()))
+    tokens_s = token_s * (passes + len(trace))
+    recomputed = context_s / row_s if row_s and not policies.prefix_cache else 0.0
+    seconds = max(rows_s, tokens_s + recomputed * (rows_s - tokens_s))
+    seconds += context_s * (decodes * (prompts - 1 + outputs / 2)).sum()
+    slowed = [one.factor for one in parse_faults(cluster.faults) if isinstance(one, Slow)]
+    return min([1.0, *slowed]) * float(seconds) / 3600
+
+
+def _new_tokens(trace: Trace) -> int:
+    """Return how many tokens of prompts no prefix cache has, whatever the order of requests.
+
+    The full blocks of each id once, without those of answers; and at least one token of a prompt.
+    """
+    known = {block for request in trace for block in request.answer_block_ids}
+    tokens = 0
+    for request in trace:
+        size = request.block_tokens or 1
+        full = request.prefix_block_ids[: request.prompt_tokens // size]
+        new = set(full) - known
+        known |= new
+        tokens += request.prompt_tokens - size * (len(full) - len(new))
+    return max(tokens, len(trace))
+
+
+def _least_seconds(
+    model: StepTime, policies: PolicyConfig, most: int
+) -> tuple[float, float, float]:
+    """Return the least seconds of a row, of a token of an answer, and of a token of its context.
+
+    They are shares of the best step with at most ``most`` sequences. A prompt's attention is taken
+    off: it is half of what as many earlier positions add. Rows, and what is read, count only where
+    step times are affine in the context, and no draft is verified.
+    """
+
+    def lasts_s(decodes: int, *chunks: tuple[int, int]) -> float:
+        contexts = (1,) * decodes
+        shape = BatchShape(decodes, decodes, decodes, chunks, 0, 0, contexts, min(1, decodes))
+        return float(model.seconds(shape)[0])
+
+    seqs, longest = min(policies.max_seqs, most), policies.max_model_len
+    counts = range(1, seqs + 1)
+    token_s = min(min(lasts_s(n), lasts_s(0, *[(0, 1)] * n)) / n for n in counts)
+    if not isinstance(model, AffineStepTime) or policies.draft_rows:
+        return 0.0, token_s, 0.0
+    rows = policies.token_budget if has_token_budget(policies.batching) else seqs * longest
+    ends = np.unique(np.geomspace(1, rows + 1, _CELLS).astype(int)).tolist()
+    cells = ((low, high - 1) for low, high in pairwise(ends))
+    row_s = min((1.5 * lasts_s(0, (0, a)) - lasts_s(0, (b, b)) / 2) / b for a, b in cells)
+    row_s = max(0.0, min(row_s, token_s))
+    again_s = (lasts_s(0, (longest, 1)) - lasts_s(0, (0, 1))) / longest
+    reads_s = min(model.decodes[n][1] * UNIT_S for n in counts)
+    return row_s, token_s, min(reads_s, again_s if policies.prefix_cache else row_s)
 
 
 def times(scenario: Scenario, count: int) -> Scenario:
