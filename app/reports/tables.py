@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 FLEET_COUNTS = ("crashes", "lost", "retried", "hedged", "timed_out", "started", "drained")
-# What is of interest with crashes, even if there is none.
-_AFTER_CRASHES = ("lost", "retried")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 
@@ -111,9 +109,9 @@ def fleet_lines(summary: Mapping[str, Any]) -> list[str]:
         parts.append(f"an ideal autoscaler needs at least {number(least, 1.0)}")
     if (attainment := summary.get("slo_attainment")) is not None:
         parts.append(f"SLO attainment {100 * attainment:.2f} %")
-    shown = _AFTER_CRASHES if fleet["crashes"] else ()
-    counts = ((name, fleet[name]) for name in FLEET_COUNTS if fleet[name] or name in shown)
-    parts += [f"{name.replace('_', ' ')} {count:,}" for name, count in counts]
+    for name in FLEET_COUNTS:  # crashes say what was lost, even if nothing was
+        if fleet[name] or (fleet["crashes"] and name in ("lost", "retried")):
+            parts.append(f"{name.replace('_', ' ')} {fleet[name]:,}")
     return ["", *wrap("; ".join(parts), WIDTH, subsequent_indent="  ")]
 
 

@@ -132,7 +132,7 @@ def least_replica_hours(trace: Trace, scenario: Scenario) -> float | None:
     policies, cluster = scenario.policies, scenario.cluster
     prompts, outputs, samples = map(trace.column, ("prompt_tokens", "output_tokens", "samples"))
     most, layout = int(samples.sum()), build_scheduler(policies).memory.layout
-    models = [profile.step_time(layout).model() for profile in scenario.profiles]
+    models = (profile.step_time(layout).model() for profile in scenario.profiles)
     each = [_least_seconds(model, policies, most) for model in models]
     row_s, token_s, context_s = (min(least) for least in zip(*each, strict=True))
     decodes = samples * (outputs - 1)
