@@ -22,6 +22,7 @@ from tests.support.both_builds import (
     on_a_shipped_profile,
     on_one_server,
     require_compiled,
+    without_latencies,
 )
 from tests.support.paths import ROOT, SAMPLE, SHEET_PROFILE
 from tests.support.random_runs import Clock, every_scheduler, policies, workloads
@@ -87,6 +88,13 @@ def test_both_builds_simulate_a_long_trace_to_the_last_bit(
         builds, lambda b, macro: b.run(on_a_shipped_profile, name, config, requests, macro)
     )
     assert found.requests.count("finished") == len(requests)
+
+
+def test_latencies_that_are_all_0_are_none(builds: tuple[Build, Build]) -> None:
+    for build in builds:
+        none, some = build.run(without_latencies)
+        assert none == "None"
+        assert some.startswith("ApiLatency(request_s=1.0")
 
 
 def test_what_a_compiled_core_imports_is_compiled(builds: tuple[Build, Build]) -> None:

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Listed
+from dataclasses import astuple
 from itertools import repeat
 from math import inf
 from struct import Struct
@@ -53,7 +54,8 @@ class Recorder:
     def __init__(
         self, api: ApiLatency | None = None, *, keep_records: bool = False, keep_usage: bool = False
     ) -> None:
-        self.api = api if api and api != ApiLatency() else None
+        # Compiled, ``api != ApiLatency()`` would ask whether it is the same object.
+        self.api = api if api and any(astuple(api)) else None
         self.keep_records = keep_records
         self.keep_usage = keep_usage
         self.keeps_more = keep_records or keep_usage

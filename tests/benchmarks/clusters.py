@@ -103,7 +103,7 @@ def day(requests: int, router: str = "least-outstanding") -> Case:
     cluster = ClusterConfig(
         replicas=500,
         router=router,
-        autoscaling=f"utilisation:target=0.6,min=100,max=1000,stabilisation_s={300 * part}",
+        autoscaling=f"utilisation:target=0.7,min=100,max=1000,stabilisation_s={300 * part}",
         faults=f"crash:replica=7,at_s={9 * hour_s},for_s={hour_s / 6} "
         f"crash:replica=70,at_s={10 * hour_s},for_s={hour_s / 6}",
     )

@@ -76,6 +76,11 @@ def on_a_cluster(
     return outcome(simulate_cluster(requests, pools, settings, macro=macro))
 
 
+def without_latencies() -> Outcome:
+    """Give a recorder latencies that are all 0, and one that is not."""
+    return Outcome(repr(Recorder(ApiLatency()).api), repr(Recorder(ApiLatency(1.0)).api))
+
+
 def outcome(run: Run) -> Outcome:
     """Return what a run found."""
     stamps = [frame.to_dict("list") for frame in (run.requests, run.pauses, run.handovers)]
