@@ -8,7 +8,7 @@ from operator import attrgetter
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
-_arrival_number = attrgetter("arrival_number")
+arrival_number = attrgetter("arrival_number")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -32,7 +32,7 @@ class ArrivalOrder:
         elif number < arrived[0].arrival_number:
             arrived.appendleft(seq)
         else:
-            arrived.insert(bisect_left(arrived, number, key=_arrival_number), seq)
+            arrived.insert(bisect_left(arrived, number, key=arrival_number), seq)
 
     def head(self) -> Sequence | None:
         """Return the sequence that is next; None where none waits."""
@@ -46,7 +46,7 @@ class ArrivalOrder:
     def discard(self, seq: Sequence) -> None:
         """Remove a sequence, which must wait."""
         self.size -= 1
-        del self._arrived[bisect_left(self._arrived, seq.arrival_number, key=_arrival_number)]
+        del self._arrived[bisect_left(self._arrived, seq.arrival_number, key=arrival_number)]
 
     def served(self, seq: Sequence) -> None:
         """Do nothing: this order counts no service."""

@@ -4,11 +4,10 @@ from bisect import insort
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from operator import attrgetter
 
 from servetwin.policies.kv.paged import PagedKV
 from servetwin.policies.protocols import KVMemory
-from servetwin.policies.queues.arrival_order import ArrivalOrder
+from servetwin.policies.queues.arrival_order import ArrivalOrder, arrival_number
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.native_class import mypyc_attr
 
@@ -74,8 +73,6 @@ class PrefixMatches:
 # Waiting sequences that longest prefix first compares, as SGLang does; the rest is FCFS.
 SCANNED_HEADS = 128
 
-_arrival_number = attrgetter("arrival_number")
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class LongestPrefixFirst:
@@ -101,7 +98,7 @@ class LongestPrefixFirst:
         if len(heads) == SCANNED_HEADS and seq.arrival_number > heads[-1].arrival_number:
             self._rest.push(seq)
             return
-        insort(heads, seq, key=_arrival_number)
+        insort(heads, seq, key=arrival_number)
         self._matches.enter(seq)
         if len(heads) > SCANNED_HEADS:
             last = heads.pop()

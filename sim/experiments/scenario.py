@@ -45,6 +45,8 @@ _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 RANK_ROUTER = "vllm-dp"
 # The least value of each count of a cluster.
 LEAST = {"replicas": 1, "ranks": 1, "prefill_replicas": 0, "decode_replicas": 0, "retries": 0}
+# The least value of each time of a fleet, where it is given.
+LEAST_S = {"detection_s": 0.0, "timeout_s": 0.001, "hedge_s": 0.0}
 # The device of a server that does not say what it runs on.
 UNKNOWN_DEVICE = "server"
 # Each server of a run takes about 8 kB and 0.1 ms before it gets a request.
@@ -139,11 +141,9 @@ class ClusterConfig:
             config = RouterConfig(router, self.staleness_s)
             build_router(ReplicaLoads([1.0], self.staleness_s), config, np.random.default_rng(0))
         KVLink.of(1.0, self.link_bytes_per_s, self.link_latency_s)
-        require(0 <= self.detection_s < MOST, "detection_s", self.detection_s, "seconds from 0 on")
-        if (timeout_s := self.timeout_s) is not None:
-            require(0 < timeout_s < MOST, "timeout_s", timeout_s, "seconds above 0, or none")
-        if (hedge_s := self.hedge_s) is not None:
-            require(0 <= hedge_s < MOST, "hedge_s", hedge_s, "seconds from 0 on, or none")
+        for name, least_s in LEAST_S.items():
+            time_s = least_s if getattr(self, name) is None else getattr(self, name)
+            require(least_s <= time_s < MOST, name, time_s, f"seconds from {least_s:g} on")
         if (fleet := self.fleet) is None:
             return
         slowest = max((getattr(fault, "factor", 1.0) for fault in fleet.faults), default=1.0)

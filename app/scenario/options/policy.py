@@ -128,10 +128,8 @@ class ClusterOptions:
 
     def changes(self) -> dict[str, Any]:
         """Return the settings of ``ClusterConfig`` to change."""
-        same = (
-            *("replicas", "router", "closed_loop", "fail_fast", "autoscaling", "faults"),
-            *("timeout_s", "quotas"),
-        )
+        apart = ("staleness_ms", "prefill_decode", "link_gb_per_s", "link_us")
+        same = (name for name in self.__slots__ if name not in apart)
         changes = {name: v for name in same if (v := getattr(self, name)) is not None}
         if self.faults and Path(self.faults).is_file():
             changes["faults"] = document(Path(self.faults)).decode()

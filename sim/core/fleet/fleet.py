@@ -126,7 +126,7 @@ class Fleet:
         waiting = sum(self._replicas[place].scheduler.load()[1] for place in self._serving)
         return FleetLoad(
             self.env.tick * SECONDS_PER_TICK, len(self._since) - len(self._draining),
-            waiting + len(gateway.held), len(gateway.copies) / self.policies.max_seqs,
+            waiting + len(gateway.held()), len(gateway.copies) / self.policies.max_seqs,
             gateway.open_tokens / self.policies.kv_tokens, gateway.ttft_s,
         )  # fmt: skip
 

@@ -71,10 +71,9 @@ class Gateway:
         # Of the requests that ended since a rule looked; infinite without a token.
         self.ttft_s: list[float] = []
         self.open_tokens = self.ended_tick = 0
-        # By row of each request that is open, it and its copies by place; none while it is held.
+        # By row of each request that is open, it and its copies by place; none while none serves.
         self._requests: dict[int, Request] = {}
         self.copies: dict[int, dict[int, Sequence]] = {}
-        self.held: list[int] = []
         # By the number of a copy that is not the first, the row of its request.
         self._rows: dict[int, int] = {}
         self._tries: Counter[int] = Counter()
@@ -108,29 +107,28 @@ class Gateway:
     def _latest_s(self, row: int) -> float:
         return self.recorder.sent_s(row) + self.plan.timeout_s
 
+    def held(self) -> list[int]:
+        """Return the rows of the requests that came while no replica served."""
+        return [row for row, copies in self.copies.items() if not copies]
+
     def send_held(self) -> None:
-        """Send what came while no replica served."""
-        held, self.held = self.held, []
-        if held:
+        """Send them."""
+        if held := self.held():
             self.entrance.regroup(self.serving)
         for row in held:
             self._send(row)
 
-    def _send(self, row: int) -> None:
+    def _send(self, row: int, avoided: int = -1) -> None:
+        """Send a request, or with ``avoided`` a copy of it, to another replica than that."""
         if not self.serving:
-            self.held.append(row)
             return
-        self._send_copy(row, self._copy(row) if self._tries[row] else row)
-        if self.plan.hedge_s < inf:
-            self.at(self.env.tick + to_ticks(self.plan.hedge_s), partial(self._hedge, row))
-
-    def _send_copy(self, row: int, number: int, avoided: int = -1) -> None:
+        number = row
+        if self._tries[row] or avoided >= 0:
+            number = self.recorder.copy(row)
+            self._rows[number] = row
         self.entrance.receive(self._requests[row], number, self._enter, avoided)
-
-    def _copy(self, row: int) -> int:
-        number = self.recorder.copy(row)
-        self._rows[number] = row
-        return number
+        if self.plan.hedge_s < inf and avoided < 0:
+            self.at(self.env.tick + to_ticks(self.plan.hedge_s), partial(self._hedge, row))
 
     def _enter(self, seq: Sequence, place: int) -> None:
         self.recorder.arrived(seq, place)
@@ -142,9 +140,11 @@ class Gateway:
         return self._rows.get(seq.number, seq.number)
 
     def _keep_record(self, row: int) -> None:
-        """Let the record of the only copy be that of the request."""
+        """Let the record of the only copy be that of the request; of two, await a token."""
         numbers = [seq.number for seq in self.copies[row].values()]
-        if len(numbers) == 1 and numbers[0] != row:
+        if len(numbers) > 1:
+            self.recorder.awaited.update(numbers)
+        elif numbers[0] != row:
             self.recorder.copies[row] = numbers[0]
 
     def _hedge(self, row: int) -> None:
@@ -155,9 +155,7 @@ class Gateway:
         ((place, seq),) = copies.items()
         if self._first_s(seq) == inf:
             self.counts["hedged"] += 1
-            number = self._copy(row)
-            self.recorder.awaited |= {seq.number, number}
-            self._send_copy(row, number, place)
+            self._send(row, place)
 
     def _has_token(self, number: int) -> None:
         """Decide at the next tick, when all first tokens of this one are known."""
@@ -198,8 +196,6 @@ class Gateway:
         if row in self.copies:
             for place, seq in self.copies[row].items():
                 self._abort(place, seq)
-            if row in self.held:
-                self.held.remove(row)
             self.counts["timed_out"] += 1
             error = f"timeout: no complete answer within {self.plan.timeout_s:.4g} s"
             self._fail(row, error, self._latest_s(row))
