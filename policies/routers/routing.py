@@ -83,12 +83,10 @@ class LeastToCompute(RouterBase):
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place with the fewest tokens to compute, for the replica's speed."""
-        loads, hits = self._loads, self._loads.hits(request)
-        tokens, speeds, own = loads.tokens(now_s), loads.speeds, request.total_tokens
-        return min(
-            range(self._count),
-            key=lambda place: (tokens[place] + own - hits[place]) / speeds[place],
-        )
+        loads, hits, own = self._loads, self._loads.hits(request), request.total_tokens
+        each = zip(loads.tokens(now_s), hits, loads.speeds, strict=True)
+        costs = [(tokens + own - hit) / speed for tokens, hit, speed in each]
+        return costs.index(min(costs))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -100,8 +98,8 @@ class VllmDataParallel(RouterBase):
 
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place with the shortest queue."""
-        queues = self._loads.queues(now_s)
-        return min(range(self._count), key=lambda place: 4 * queues[place][1] + queues[place][0])
+        costs = [4 * waiting + running for running, waiting in self._loads.queues(now_s)]
+        return costs.index(min(costs))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
