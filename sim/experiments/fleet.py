@@ -25,8 +25,6 @@ from servetwin.workloads.trace import Trace
 
 Simulate = Callable[[Trace, Scenario], Run]
 
-# Numbers of rows at which a lower bound looks, 1 % apart at most.
-_CELLS = 1500
 # Share of the users that may not have begun, or may have ended, while requests are judged.
 _IDLE = 0.05
 
@@ -167,7 +165,8 @@ def _least_seconds(
 ) -> tuple[float, float, float]:
     """Return the least seconds of a row, of a token of an answer, and of a token of its context.
 
-    They are shares of the best step with at most ``most`` sequences. A prompt's attention is taken
+    They are shares of the best step with at most ``most`` sequences: of the shortest of a range of
+    sizes, divided by the largest of them. A prompt's attention is taken
     off: it is half of what as many earlier positions add. Rows, and what is read, count only where
     step times are affine in the context, and no draft is verified.
     """
@@ -178,18 +177,21 @@ def _least_seconds(
         return float(model.seconds(shape)[0])
 
     seqs, longest = min(policies.max_seqs, most), policies.max_model_len
-    counts = range(1, seqs + 1)
-    token_s = min(min(lasts_s(n), lasts_s(0, *[(0, 1)] * n)) / n for n in counts)
+    token_s = min(min(lasts_s(a), lasts_s(0, *[(0, 1)] * a)) / b for a, b in _ranges(seqs))
     if not isinstance(model, AffineStepTime) or policies.draft_rows:
         return 0.0, token_s, 0.0
     rows = policies.token_budget if has_token_budget(policies.batching) else seqs * longest
-    ends = np.unique(np.geomspace(1, rows + 1, _CELLS).astype(int)).tolist()
-    cells = ((low, high - 1) for low, high in pairwise(ends))
-    row_s = min((1.5 * lasts_s(0, (0, a)) - lasts_s(0, (b, b)) / 2) / b for a, b in cells)
+    row_s = min((1.5 * lasts_s(0, (0, a)) - lasts_s(0, (b, b)) / 2) / b for a, b in _ranges(rows))
     row_s = max(0.0, min(row_s, token_s))
     again_s = (lasts_s(0, (longest, 1)) - lasts_s(0, (0, 1))) / longest
-    reads_s = min(model.decodes[n][1] * UNIT_S for n in counts)
+    reads_s = min(model.decodes[n][1] * UNIT_S for n in range(1, seqs + 1))
     return row_s, token_s, min(reads_s, again_s if policies.prefix_cache else row_s)
+
+
+def _ranges(most: int) -> list[tuple[int, int]]:
+    """Return the numbers from 1 to ``most`` as ranges of 1 %, one by one where these are few."""
+    ends = np.unique(np.geomspace(1, most + 1, 1500).astype(int)).tolist()
+    return [(first, after - 1) for first, after in pairwise(ends)]
 
 
 def times(scenario: Scenario, count: int) -> Scenario:
