@@ -72,6 +72,7 @@ def test_no_fleet_finishes_all_requests_in_fewer_replica_hours(
         replicas=data.draw(st.integers(1, MOST)) if autoscaling else MOST,
         router=data.draw(st.sampled_from(list(ROUTERS))),
         autoscaling=autoscaling, faults=plan, detection_s=0.01, retries=100,
+        hedge_s=data.draw(st.sampled_from([None, None, 0.0, 0.05])),
     )  # fmt: skip
     scenario = admitting_all(Scenario(config, Server(steps=step_time), cluster, more_profiles))
     scenario = replace(scenario, policies=replace(scenario.policies, queued_tokens_limit=None))
