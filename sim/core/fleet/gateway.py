@@ -76,6 +76,8 @@ class Gateway:
         self.copies: dict[int, dict[int, Sequence]] = {}
         # By the number of a copy that is not the first, the row of its request.
         self._rows: dict[int, int] = {}
+        # By the number of a copy that was refused while there was another.
+        self._refusals: dict[int, Refusal] = {}
         self._tries: Counter[int] = Counter()
         self._buckets = TokenBuckets(self.plan.quotas)
         self._events, self._ranks = TickQueue(self.env), count()
@@ -165,13 +167,13 @@ class Gateway:
     def _decide(self, row: int) -> None:
         """Let the copy with the first token win; the other is aborted."""
         copies = self.copies.get(row, {})
-        if len(copies) < 2:
-            return
-        (_, won), (_, lost) = sorted((self._first_s(seq), p) for p, seq in copies.items())
-        self._abort(lost, copies.pop(lost))
-        self._keep_record(row)
-        if self.recorder.last_token_s(copies[won].number) <= self._latest_s(row):
-            self._close(row, copies[won], None)
+        first_s = sorted((self._first_s(seq), place) for place, seq in copies.items())
+        for _, place in first_s[1:]:
+            self._abort(place, copies.pop(place))
+            self._keep_record(row)
+        for seq in list(copies.values()):  # which may have all tokens
+            if self.recorder.last_token_s(seq.number) <= self._latest_s(row):
+                self._close(row, seq, None)
 
     def _first_s(self, seq: Sequence) -> float:
         """Return when the first token of a copy came, infinite where it has not."""
@@ -186,10 +188,22 @@ class Gateway:
             return
         if len(copies) > 1:
             if refusal is not None:
-                del copies[place]
-                self._keep_record(row)
+                self._refusals[seq.number] = refusal
+                self.at(self._events.soon(0), partial(self._drop, row))
         elif refusal or self.recorder.last_token_s(seq.number) <= self._latest_s(row):
             self._close(row, seq, refusal)
+
+    def _drop(self, row: int) -> None:
+        """Go on with the copy that was not refused at this tick, if there is one."""
+        copies = self.copies.get(row, {})
+        refused = sorted(p for p, seq in copies.items() if seq.number in self._refusals)
+        for place in refused[: len(copies) - 1]:
+            del copies[place]
+        if refused:
+            self._keep_record(row)
+        if refused and refused[-1] in copies:
+            seq = copies[refused[-1]]
+            self._close(row, seq, self._refusals[seq.number])
 
     def _time_out(self, row: int) -> None:
         """Let a client leave that has no whole answer."""

@@ -290,6 +290,16 @@ def test_the_copy_with_the_first_token_wins_and_the_other_is_aborted() -> None:
         checked.check_empty()
 
 
+def test_both_copies_refused_at_one_moment_end_alike_step_by_step() -> None:
+    """Which server is asked first in that moment is chance; the last of them stands."""
+    config = SMALL.changed(batching="continuous", max_seqs=1, queue_limit=0)
+    requests = [request(str(n), 0.003 * min(n, 4), 1, 3 if n == 0 else 1) for n in range(9)]
+    plan = FleetPlan(MOST, hedge_s=0.0)
+    runs = [run(requests, config, plan, macro=macro) for macro in (True, False)]
+    assert story(runs[0]) == story(runs[1])
+    assert "refused" in set(runs[0].requests["status"])
+
+
 def test_what_is_over_quota_is_refused_before_a_router_sees_it() -> None:
     requests = [
         replace(request(str(n), float(n), 4, 4), tenant=tenant)
