@@ -1,10 +1,10 @@
 """A day: the cheapest fleet that holds an SLO over all of a trace, though a replica fails.
 
-The trace is the day. When it is busiest a replica crashes, and is back after its start-up. Of the
-servers that a steady plan has for a kind of GPU, the smallest fleet that stays as it is comes
-first; then rules that hold the requests in hand near a target, with as many replicas at most. The
-larger the target, the fewer replica-hours: the cheapest of those about the largest that holds. All
-tries have the same requests and the same noise (common random numbers).
+The trace is the day. When it is busiest a replica crashes, and is back after its start-up, of a
+second at least. Of the servers that a steady plan has for a kind of GPU, the smallest fleet that
+stays as it is comes first; then rules that hold the requests in hand near a target, with as many
+replicas at most. The larger the target, the fewer replica-hours: the cheapest of those about the
+largest that holds. All tries have the same requests and the same noise (common random numbers).
 """
 
 from collections.abc import Mapping, Sequence
@@ -167,7 +167,7 @@ class _Servers:
 
     def tried(self, replicas: int, rule: str = "", load: float = 1.0) -> DayFleet:
         """Simulate a fleet at a load; the first replica that runs when it is busiest crashes."""
-        question, back_s = self.question, _rule(self.settings).start_up_s
+        question, back_s = self.question, max(1.0, _rule(self.settings).start_up_s)
         trace = question.trace if load == 1 else scale_rate(question.trace, load)
         counts, edges_s = np.histogram(trace.column("arrival_s"), _PARTS)
         crash = f"at_s={edges_s[counts.argmax()]:.6g},for_s={back_s:.4g}"

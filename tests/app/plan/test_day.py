@@ -136,6 +136,11 @@ def test_the_winner_never_costs_more_than_the_fleet_that_stays(
     assert day.fleet.cluster.replicas == day.static.cluster.replicas
 
 
+def test_a_replica_that_starts_at_once_is_down_for_a_second() -> None:
+    _, day = planned(day_of(busy_s=20), replace(OPTIONS, day="weights_gb=0,interval_s=5"))
+    assert day.fleet.cluster.faults.endswith("for_s=1")
+
+
 def test_prefill_and_decode_apart_have_no_day() -> None:
     row = PlannedDeployment("l4")
     trace = day_of()
