@@ -70,8 +70,8 @@ class Fleet:
 
     def _ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         self.gateway.ended(place, seq, refusal)
-        if place in self._draining:
-            self._free_if_idle(place)
+        if place in self._draining:  # a scheduler that decides ahead forgets it a moment later
+            self._at(self.env.tick + 1, partial(self._free_if_idle, place))
 
     def _crash(self, fault: Crash) -> None:
         """Lose what a replica holds; one that does not run cannot crash."""
@@ -111,6 +111,8 @@ class Fleet:
 
     def _control(self, rule: Autoscaling, scaler: Autoscaler) -> None:
         """Start or drain replicas as the rule says, and look again later."""
+        for place in [*self._draining]:  # a draft may have run on behind the last answer
+            self._free_if_idle(place)
         change = scaler.change(self._load())
         self.gateway.ttft_s = []
         if change > 0:
@@ -164,7 +166,8 @@ class Fleet:
         return running + waiting
 
     def _free_if_idle(self, place: int) -> None:
-        if place not in self._lost and not self._in_hand(place):
+        drained = place in self._draining and place not in self._lost
+        if drained and not self._in_hand(place):
             self._free(place)
 
     def _join(self, places: list[int]) -> None:

@@ -300,6 +300,24 @@ def test_both_copies_refused_at_one_moment_end_alike_step_by_step() -> None:
     assert "refused" in set(runs[0].requests["status"])
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_drained_replica_is_paid_until_its_last_answer_ends(ahead: bool) -> None:
+    """Also where its scheduler, which decides ahead, forgets the answer a moment later."""
+    config = PolicyConfig(
+        "unified", queue_samples=True, decide_ahead=ahead, kv_tokens=10_000, max_model_len=1000
+    )
+    rule = parse_rule("schedule:steps=2/1@4.5,max=2,interval_s=1,stabilisation_s=0")
+    requests = [request(str(k), 0.5 + k / 4, output=9 + 30 * (k > 1)) for k in range(4)]
+    requests.append(request("late", 80.0))
+    got = simulate_cluster(
+        requests, [Pool(config, ONE_SECOND, 2)], fleet=FleetPlan(2, (), rule), closed_loop=False
+    )
+    rows, hours = got.requests, sorted(got.extra["fleet"]["hours_by_replica"])
+    last_s = rows[rows["request_id"] != "late"].groupby("replica")["last_token_s"].max()
+    assert hours[0] * 3600 == pytest.approx(last_s.min(), abs=2e-6)
+    assert hours[1] * 3600 == pytest.approx(rows["last_token_s"].max(), abs=2e-6)
+
+
 def test_what_is_over_quota_is_refused_before_a_router_sees_it() -> None:
     requests = [
         replace(request(str(n), float(n), 4, 4), tenant=tenant)
