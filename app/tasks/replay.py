@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servetwin.app.command import print_result
+from servetwin.app.reports import tables
 from servetwin.app.reports.progress import progress, saved_if_asked
 from servetwin.app.reports.run_words import outside_warning, provenance_line
-from servetwin.app.reports.tables import (
-    counts_line,
-    error_lines,
-    fleet_lines,
-    latency_table,
-    note_lines,
-    scenario_lines,
-    steady_lines,
-    task_lines,
-    totals_lines,
-)
 from servetwin.app.scenario.options.common import RunChart
 from servetwin.app.scenario.options.deployment import Deployment
 from servetwin.app.scenario.options.policy import PolicyOptions, ScenarioOptions
@@ -186,7 +176,7 @@ class Replay:
                     hours[device] += count * paid
                 fleet["price"] = Prices().over_listed().per_hour(hours)
             if not len(run.table("steps")["steps"]):
-                reason = error_lines(run.table("requests")["error"], 1)[0]
+                reason = tables.error_lines(run.table("requests")["error"], 1)[0]
                 raise PolicyError(f"no step was run: {reason.strip()}")
             energy = run_energy(run, scenario) if single.energy else None
             if energy:
@@ -266,19 +256,19 @@ class Replay:
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
             typer.echo(warning, err=True)
         lines = [
-            *scenario_lines(run.scenario["trace"], scenario, run.scenario),
-            *note_lines(run.scenario["notes"]),
-            counts_line(summary["requests"]),
-            *error_lines(run.table("requests")["error"]),
+            *tables.scenario_lines(run.scenario["trace"], scenario, run.scenario),
+            *tables.note_lines(run.scenario["notes"]),
+            tables.counts_line(summary["requests"]),
+            *tables.error_lines(run.table("requests")["error"]),
             "",
-            *latency_table(summary, intervals),
+            *tables.latency_table(summary, intervals),
             "",
-            *steady_lines(summary["steady"]),
-            *task_lines(summary, sum(devices(scenario).values())),
-            *fleet_lines(summary),
+            *tables.steady_lines(summary["steady"]),
+            *tables.task_lines(summary, sum(devices(scenario).values())),
+            *tables.fleet_lines(summary),
             "",
             "",
-            *totals_lines(summary),
+            *tables.totals_lines(summary),
             *([_energy_line(energy)] if energy else []),
             provenance_line(summary["provenance"]),
         ]

@@ -239,11 +239,11 @@ class LoadedTable(PiecewiseStepTime, Table):
 
     def row_origins(self, steps: Columns) -> dict[Origin, FloatArray]:
         """Return the shares of the table and of the overheads, where these have another origin."""
+        if self.overheads.origin == self.origin:
+            return super().row_origins(steps)
         lasted_s = steps["end_s"] - steps["start_s"]
         added_s = self.factor * self.overheads.seconds_of_rows(steps)
         share = np.clip(added_s / np.where(lasted_s > 0, lasted_s, np.inf), 0.0, 1.0)
-        if self.overheads.origin == self.origin:
-            return {self.origin: np.ones(len(steps))}
         return {self.origin: 1 - share, self.overheads.origin: share}
 
     def log_deviation(self) -> float:
