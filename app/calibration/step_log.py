@@ -19,14 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from servetwin.app.calibration.calibrator import (
-    AT_ONCE,
-    LOAD_S,
-    ReportProgress,
-    ServerLog,
-    load_rate_per_s,
-    representative_load,
-)
+from servetwin.app.calibration import calibrator
 from servetwin.app.scenario.options.engine import EngineChoice
 from servetwin.app.serving.engines import LiveEngine, started_engine
 from servetwin.engine.core.step_log import read_arrivals, read_step_log
@@ -118,7 +111,7 @@ class StepLogCalibrator:
         self,
         engine: LiveEngine,
         seed: int = 0,
-        report_progress: ReportProgress = lambda _: None,
+        report_progress: calibrator.ReportProgress = lambda _: None,
         prompt_salt: str | None = None,
     ) -> None:
         self.endpoint = probe(engine.url, salt=prompt_salt).salted()
@@ -165,8 +158,8 @@ class StepLogCalibrator:
 
         Their API latency is left out: chunks of different steps may reach a client together.
         """
-        rate_per_s = load_rate_per_s(trace, self.profile())
-        load = representative_load(trace, rate_per_s, LOAD_S, self._rng)
+        rate_per_s = calibrator.load_rate_per_s(trace, self.profile())
+        load = calibrator.representative_load(trace, rate_per_s, calibrator.LOAD_S, self._rng)
         self._report_progress(
             f"calibrating: {len(load)} requests like those of the trace, at {rate_per_s:.2f}/s"
         )
@@ -189,9 +182,9 @@ class StepLogCalibrator:
         """The trace itself: prompts are sent as token ids."""
         return trace
 
-    def server_log(self) -> ServerLog:
+    def server_log(self) -> calibrator.ServerLog:
         """Return the steps of the engine's whole life."""
-        return ServerLog(self.header["clock_zero_s"], read_step_log(self._step_log)[1])
+        return calibrator.ServerLog(self.header["clock_zero_s"], read_step_log(self._step_log)[1])
 
     def check_decisions(self) -> DecisionCheck:
         """Replay the step log of the engine's whole life, calibration included."""
@@ -201,7 +194,7 @@ class StepLogCalibrator:
     def _run_burst(self, burst: list[Request], observed: Observed) -> None:
         before = len(read_step_log(self._step_log)[1])
         trace = Trace(tuple(burst), "calibration burst")
-        run = run_load_test(self.endpoint, trace, options=AT_ONCE)
+        run = run_load_test(self.endpoint, trace, options=calibrator.AT_ONCE)
         _require_finished(run)
         steps = _settled_steps(self._step_log, before, run)
         observed.samples.extend(step_samples(steps, len(self.rounds) - 1, self._next_burst()))
@@ -321,7 +314,7 @@ def calibrate_bundled(
     engine: EngineChoice,
     rounds: int,
     name: str,
-    report_progress: ReportProgress,
+    report_progress: calibrator.ReportProgress,
     prompt_salt: str | None = None,
     toggles: Toggles = NO_TECHNIQUES,
 ) -> Profile:

@@ -10,13 +10,7 @@ import typer
 from typer import Argument, Option
 
 from servetwin.app.command import print_result
-from servetwin.app.scenario.options.common import (
-    SLO,
-    GateOptions,
-    Json,
-    Overwriting,
-    PictureOptions,
-)
+from servetwin.app.scenario.options import common
 from servetwin.app.scenario.options.groups import takes_options
 from servetwin.sim.records.run import RunError
 
@@ -28,13 +22,13 @@ def compare(
         Argument(metavar="BASELINE", help="Run folder of loadtest or replay, or a folder of runs."),
     ],
     candidates: Annotated[list[Path], Argument(metavar="RUN...", help="Runs to judge, together.")],
-    options: Annotated[GateOptions, ("baseline", "allow")],
-    picture: PictureOptions,
-    overwriting: Overwriting,
+    options: Annotated[common.GateOptions, ("baseline", "allow")],
+    picture: common.PictureOptions,
+    overwriting: common.Overwriting,
     gate: Annotated[
         bool, Option("--gate", help="Exit with 0 if the RUNs hold, 1 if refuted, 3 if unknown.")
     ] = False,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Say whether RUNs are worse than a BASELINE of the same load by more than is allowed.
 
@@ -94,7 +88,7 @@ class ExplainQuery:
 def explain(
     run: Annotated[Path, Argument(help="Run folder, of replay --out or loadtest --out.")],
     query: ExplainQuery,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Split the latency of requests of RUN into parts that sum to it, or export its timeline."""
     from servetwin.app.reports.explanation import as_dict, explanation_lines, slowest_lines
@@ -124,9 +118,9 @@ def report(
     runs: Annotated[
         list[Path], Argument(metavar="RUN...", help="Folders of replay, loadtest or verify --out.")
     ],
-    slo: Annotated[str | None, SLO] = None,
+    slo: Annotated[str | None, common.SLO] = None,
     out: Annotated[Path, Option(help="HTML file to write.")] = Path("report.html"),
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Write one self-contained HTML file: tables, charts, verdicts and scenarios of the RUNs.
 

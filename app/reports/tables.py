@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from servetwin.app.reports.table import WIDTH, table_lines, wrapped
 from servetwin.app.words import METRICS, ends, number
+from servetwin.sim.core.fleet.fleet import COUNTS
 from servetwin.sim.records.metrics import LIMITED, SLO, describe, duration, gaps_s
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, describe_steady
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from servetwin.sim.experiments.scenario import Scenario
 
 
-FLEET_COUNTS = ("crashes", "lost", "retried", "hedged", "timed_out", "started", "drained")
 POINTS = ("mean", "p50", "p90", "p95", "p99", "max")
 _METRICS = (*LIMITED, "decode_tps", "request_tps")
 
@@ -109,8 +109,9 @@ def fleet_lines(summary: Mapping[str, Any]) -> list[str]:
         parts.append(f"an ideal autoscaler needs at least {number(least, 1.0)}")
     if (attainment := summary.get("slo_attainment")) is not None:
         parts.append(f"SLO attainment {100 * attainment:.2f} %")
-    for name in FLEET_COUNTS:  # crashes say what was lost, even if nothing was
-        if fleet[name] or (fleet["crashes"] and name in ("lost", "retried")):
+    fails = fleet["crashes"] + fleet["partitions"]
+    for name in COUNTS:  # failures say what was lost, even if nothing was
+        if fleet[name] or (fails and name in ("lost", "retried")):
             parts.append(f"{name.replace('_', ' ')} {fleet[name]:,}")
     return ["", *wrap("; ".join(parts), WIDTH, subsequent_indent="  ")]
 

@@ -27,16 +27,7 @@ from servetwin.app.scenario.scenarios import (
 )
 from servetwin.app.scenario.servers import Servers
 from servetwin.app.words import in_brackets, origin_words, print_notes
-from servetwin.sim.experiments.predict import (
-    Energy,
-    Redraw,
-    interval,
-    is_outside,
-    replication,
-    require_energy,
-    run_energy,
-    run_once,
-)
+from servetwin.sim.experiments import predict
 from servetwin.sim.experiments.scenario import Scenario, devices, devices_of
 from servetwin.sim.records.metrics import FIGURES, SLO, common
 from servetwin.sim.records.run import Run, machine_facts
@@ -127,7 +118,7 @@ class Replay:
         recorded = replace(trace, limit=limit, rate_per_s=rate_per_s, columns=columns).read()
         return workload.with_prefixes(recorded, trace.seed)
 
-    def redraw(self, scenario: Scenario) -> Redraw | None:
+    def redraw(self, scenario: Scenario) -> predict.Redraw | None:
         """Return draws of a generated workload with other seeds; None for a recorded one."""
         options = self.options.trace
         if self.file is None or options.path or not self.file.workload.is_generated:
@@ -157,10 +148,10 @@ class Replay:
         trace = self.requests()
         scenario = self.scenario(trace)
         if single.energy:
-            require_energy(scenario)
+            predict.require_energy(scenario)
         with options.overwriting.claimed_if_asked(options.out) as claim:
             with progress(f"simulating {scenario.name}", total=len(trace)) as advance:
-                run = run_once(
+                run = predict.run_once(
                     trace, scenario, seed=self.seed, macro=not options.step_by_step,
                     keep_usage=single.kv_usage, on_arrival=advance,
                 )  # fmt: skip
@@ -178,7 +169,7 @@ class Replay:
             if not len(run.table("steps")["steps"]):
                 reason = tables.error_lines(run.table("requests")["error"], 1)[0]
                 raise PolicyError(f"no step was run: {reason.strip()}")
-            energy = run_energy(run, scenario) if single.energy else None
+            energy = predict.run_energy(run, scenario) if single.energy else None
             if energy:
                 run.extra["energy"] = asdict(energy)
             with saved_if_asked(run, claim.begin() if claim else None) as folder:
@@ -225,17 +216,19 @@ class Replay:
             return {}  # a single draw is no interval
         from servetwin.sim.experiments.parallel_map import begin_as_copies, map_on_processes
 
-        outside = is_outside(run)
+        outside = predict.is_outside(run)
 
         def one(number: int) -> dict[str, Any]:
-            return replication(
+            return predict.replication(
                 trace, scenario, number, seed=self.seed, extrapolate=outside, redraw=redraw
             ).summary()
 
         cores = os.cpu_count() or 1 if begin_as_copies() else 1
         found = map_on_processes(one, range(replications), cores)
         summaries = [summary for _, summary in sorted(found, key=itemgetter(0))]
-        intervals = {metric: interval(summaries, metric) for metric in common(_METRICS, summaries)}
+        intervals = {
+            metric: predict.interval(summaries, metric) for metric in common(_METRICS, summaries)
+        }
         return {
             metric: {
                 "median": i.value, "p5": i.low, "p95": i.high, "standard_error": i.standard_error,
@@ -250,7 +243,7 @@ class Replay:
         run: Run,
         intervals: Intervals,
         folder: Path | None,
-        energy: Energy | None,
+        energy: predict.Energy | None,
     ) -> None:
         summary = run.summary(self.slo)
         if warning := outside_warning(summary["provenance"], widened=bool(intervals)):
@@ -291,7 +284,7 @@ class Replay:
         typer.echo(draw_runs(plotted, chart, named, self.slo), err=self.replayed.as_json)
 
 
-def _energy_line(energy: Energy) -> str:
+def _energy_line(energy: predict.Energy) -> str:
     """Return joules of an output token and mean watts, and what was never measured."""
     never = f"; never measured: {', '.join(energy.unmeasured)}" if energy.unmeasured else ""
     per_token = in_brackets(energy.joules_per_token, " J per output token")

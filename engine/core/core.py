@@ -11,6 +11,7 @@ from collections.abc import Sequence as Listed
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+from servetwin.engine.core import step_isolation
 from servetwin.engine.core.messages import (
     CoreStats,
     FinishReason,
@@ -20,13 +21,6 @@ from servetwin.engine.core.messages import (
     one_line,
 )
 from servetwin.engine.core.samples import Forks, forks_samples
-from servetwin.engine.core.step_isolation import (
-    BlockCopies,
-    Executor,
-    KVMover,
-    StepIsolation,
-    StepResult,
-)
 from servetwin.engine.core.timekeeper import Since, Timekeeper
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.sampling.token_state import NewToken, token_state
@@ -102,13 +96,13 @@ class EngineCore:
     """
 
     scheduler: Scheduler
-    executor: Executor
+    executor: step_isolation.Executor
     _: KW_ONLY
     prefix_cache: bool = False
     clock: Callable[[], float] = field(default_factory=CoreClock)
     log: StepLog | None = None
     tokenizer: Tokenizer = field(default_factory=ByteTokenizer)
-    movers: Listed[KVMover] = ()
+    movers: Listed[step_isolation.KVMover] = ()
     new_state: Callable[[list[int], SamplingParams], Any] = token_state
     timekeeper: Timekeeper | None = None
 
@@ -121,13 +115,13 @@ class EngineCore:
         self._sequences: dict[str, list[str]] = {}
         self._forks_samples = forks_samples(self.scheduler)
         # Of blocks that new samples shared, before the next step.
-        self._copies: BlockCopies = []
+        self._copies: step_isolation.BlockCopies = []
         self._idle = True
         # The other fields of ``CoreStats``.
         self._totals = Counter[str]()
         self._refused: list[Refused] = []
         block_tokens = self.scheduler.memory.block_tokens
-        self._isolation = StepIsolation(self.executor, block_tokens, self.movers)
+        self._isolation = step_isolation.StepIsolation(self.executor, block_tokens, self.movers)
 
     @property
     def unfinished(self) -> int:
@@ -268,7 +262,9 @@ class EngineCore:
                 self._totals["prefix_queries"] += entry.seq.prompt_tokens
                 self._totals["prefix_hits"] += entry.seq.cached_tokens
 
-    def _read_tokens(self, batch: Batch, result: StepResult) -> list[TokenEvent | RequestFailed]:
+    def _read_tokens(
+        self, batch: Batch, result: step_isolation.StepResult
+    ) -> list[TokenEvent | RequestFailed]:
         """Return the events of a step's tokens; one that cannot be read fails its sequence.
 
         The next tokens of a prompt that was shortened (``recompute: computed``) are known.
@@ -335,7 +331,7 @@ class EngineCore:
             del self._states[name], self._outputs[name]
 
 
-def _drafts(batch: Batch, result: StepResult) -> list[tuple[str, int, int]]:
+def _drafts(batch: Batch, result: step_isolation.StepResult) -> list[tuple[str, int, int]]:
     """Return (output id, drafted tokens, accepted ones) of the decodes that verified drafts."""
     verified = (entry.seq.output_id for entry in batch.entries[: batch.drafted])
     tokens = ((name, result.tokens[name]) for name in verified if name in result.tokens)

@@ -15,17 +15,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import from_json
 
+from servetwin.engine.http import sampling_fields
 from servetwin.engine.http.answers import Echo
 from servetwin.engine.http.api_errors import ApiError, unknown_model, wrong_field
-from servetwin.engine.http.sampling_fields import (
-    FIELDS,
-    MAX_LOGPROBS,
-    JsonObject,
-    SamplingFields,
-    TokenIds,
-    check_supported,
-    check_tokens,
-)
 from servetwin.engine.sampling.sampling_params import SamplingParams
 from servetwin.engine.text.byte_tokenizer import ByteTokenizer
 from servetwin.engine.text.tokenizer import Chat, ChatError, Tokenizer, decoded
@@ -40,13 +32,13 @@ OTHER_VALUES = 10_000
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
-class StreamOptions(JsonObject):
+class StreamOptions(sampling_fields.JsonObject):
     """What a stream carries besides its tokens."""
 
     include_usage: bool = False
 
 
-class GenerationBody(SamplingFields, ABC):
+class GenerationBody(sampling_fields.SamplingFields, ABC):
     """What completions and chat completions have in common."""
 
     numbers_per_token: ClassVar[int] = 0
@@ -79,12 +71,12 @@ class CompletionBody(GenerationBody):
     numbers_per_token = MAX_PROMPTS
     prompt: (
         str
-        | TokenIds
+        | sampling_fields.TokenIds
         | Annotated[list[str], Field(fail_fast=True)]
-        | Annotated[list[TokenIds], Field(fail_fast=True)]
+        | Annotated[list[sampling_fields.TokenIds], Field(fail_fast=True)]
     )
 
-    logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] | Literal[False] = False
+    logprobs: Annotated[int, Field(ge=0, le=sampling_fields.MAX_LOGPROBS)] | Literal[False] = False
 
     def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
         """Return the tokens of each prompt, or the given ids."""
@@ -114,14 +106,14 @@ class CompletionBody(GenerationBody):
         return min(COMPLETION_DEFAULT_MAX_TOKENS, left)
 
 
-class TextPart(JsonObject):
+class TextPart(sampling_fields.JsonObject):
     """A piece of a chat message; only text is understood."""
 
     type: Literal["text"]
     text: str
 
 
-class ChatMessage(JsonObject):
+class ChatMessage(sampling_fields.JsonObject):
     """One turn of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -156,7 +148,7 @@ class ChatBody(GenerationBody):
     """Variables of this model's template, such as ``enable_thinking``."""
     echo: Literal[False] = False
     logprobs: bool = False
-    top_logprobs: int = Field(0, ge=0, le=MAX_LOGPROBS)
+    top_logprobs: int = Field(0, ge=0, le=sampling_fields.MAX_LOGPROBS)
 
     def prompt_ids(self, tokenizer: Tokenizer, vocab_size: int) -> list[list[int]]:
         """Return the messages in the model's chat template, up to where the assistant answers."""
@@ -201,14 +193,16 @@ def parse_body(kind: type[BodyT], raw: bytes | bytearray) -> BodyT:
     """
     fields = _fields(raw)
     fields_of_kind = kind.model_fields
-    check_supported({n: value for n, value in fields.items() if n not in fields_of_kind})
+    sampling_fields.check_supported(
+        {n: value for n, value in fields.items() if n not in fields_of_kind}
+    )
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         param = str(first["loc"][0])
         reason = "is required" if first["type"] == "missing" and len(first["loc"]) == 1 else None
-        message = reason or FIELDS["expected"].get(param) or first["msg"]
+        message = reason or sampling_fields.FIELDS["expected"].get(param) or first["msg"]
         raise wrong_field(param, message) from None
 
 
@@ -251,7 +245,7 @@ def _each(prompt: str | list[int] | list[str] | list[list[int]]) -> list[str] | 
 def _check_ids(ids: list[int], vocab_size: int, field: str = "prompt") -> None:
     if not ids:
         raise wrong_field(field, "is empty")
-    check_tokens(field, ids, vocab_size)
+    sampling_fields.check_tokens(field, ids, vocab_size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.sim.core.clients import Clients, Source
 from servetwin.sim.core.environment import Environment
 from servetwin.sim.core.faults import require_survivors
-from servetwin.sim.core.fleet import Fleet, FleetPlan, Gateway
+from servetwin.sim.core.fleet.fleet import Fleet
+from servetwin.sim.core.fleet.gateway import FleetPlan, Gateway
 from servetwin.sim.core.kv_transfer import KVLink, PrefillDecode
 from servetwin.sim.core.lockstep_group import LockstepGroup, Rank
 from servetwin.sim.core.pools import Pool, RoutedReplicas

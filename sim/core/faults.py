@@ -32,13 +32,17 @@ class Crash(Fault):
     """The replica loses all that it holds; back after ``for_s``, its caches are cold."""
 
 
+class Partition(Fault):
+    """Nothing gets from the gateway to the replica or back; the replica goes on."""
+
+
 class Slow(Fault):
     """The steps that the replica begins take ``factor`` times as long."""
 
     factor: Positive = 2.0
 
 
-FAULTS: dict[str, type[Fault]] = {"crash": Crash, "slow": Slow}
+FAULTS: dict[str, type[Fault]] = {"crash": Crash, "partition": Partition, "slow": Slow}
 
 
 def parse_faults(text: str, where: str = "faults") -> tuple[Fault, ...]:
@@ -70,9 +74,9 @@ def require_survivors(faults: Sequence[Fault], replicas: int, replaced: bool) ->
             raise PolicyError(
                 f"faults: replica {fault.replica}: there are replicas 0 to {replicas - 1}"
             )
-    gone = {one.replica for one in faults if isinstance(one, Crash) and one.for_s is None}
+    gone = {one.replica for one in faults if one.for_s is None and not isinstance(one, Slow)}
     if len(gone) == replicas and not replaced:
         raise PolicyError(
-            "faults: every replica crashes, and none is back; give for_s, how long one is down, or "
-            f"more than {replicas} replicas"
+            "faults: every replica crashes or is cut off, and none is back; give for_s, for how "
+            f"long, or more than {replicas} replicas"
         )

@@ -76,6 +76,8 @@ class Replica:
         self._idle_before = True
         self._wakes_in_vain = 0
         self._preemptions = 0
+        # Who is told nothing while nothing gets here; None where it does.
+        self._unheard: list[Listener] | None = None
         # Those to abort at the end of the step that runs.
         self._leaving: list[Sequence] = []
         # Tokens of each answer when preemptions were last counted anew.
@@ -94,6 +96,8 @@ class Replica:
 
         Decide now if idle, at the next step boundary if it changes the batch.
         """
+        if self._unheard is not None:
+            return None
         self._wakes_in_vain = 0
         refusal = self.enter(seq)
         if refusal is None:
@@ -141,6 +145,18 @@ class Replica:
     def restart(self) -> None:
         """Run again after a crash, with what came since then lost (``renew``)."""
         self._plan = None
+
+    def cut_off(self) -> None:
+        """Hear nothing and tell nothing from now on; what is here goes on."""
+        self._unheard, self.listeners = self.listeners, []
+
+    def reconnect(self, now: int) -> int:
+        """Abort all that is here, for nobody waits for it; return when that is done."""
+        self.listeners, self._unheard = self._unheard or [], None
+        here = [*self.scheduler.holders(), *self.scheduler.waiting()]
+        for seq in here:
+            self.abort(seq, now)
+        return self.due if here else now
 
     def slow_down(self, now: int, factor: float) -> None:
         """Let the steps that begin from ``now`` on take ``factor`` times as long."""

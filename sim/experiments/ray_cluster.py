@@ -15,14 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import servetwin
-from servetwin.sim.experiments.parallel_map import (
-    TRIES,
-    Called,
-    Item,
-    LostItems,
-    Result,
-    numbered,
-)
+from servetwin.sim.experiments import parallel_map
 from servetwin.workloads.errors import ServetwinError
 
 # Packages sent to the processes of the cluster, whatever is installed on their nodes.
@@ -114,17 +107,17 @@ def _require_answer(option: str, address: str) -> None:
 
 
 def map_on_ray(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
+    function: Callable[[parallel_map.Item], parallel_map.Result],
+    items: Sequence[parallel_map.Item],
     address: str | None = None,
-    called: Called = numbered,
-) -> Iterator[tuple[int, Result]]:
+    called: parallel_map.Called = parallel_map.numbered,
+) -> Iterator[tuple[int, parallel_map.Result]]:
     """Map as ``map_on_processes`` does, on a Ray cluster (``ray_cluster``); nodes may die as well.
 
     Raises ``ServetwinError`` if Ray is not installed, the address does not answer, or Ray fails.
     """
     with ray_cluster("--ray", address) as ray:
-        remote = ray.remote(_call).options(max_retries=TRIES - 1)
+        remote = ray.remote(_call).options(max_retries=parallel_map.TRIES - 1)
         common, lost = ray.put(function), list[int]()
         places = {remote.remote(common, item): place for place, item in enumerate(items)}
         waiting = list(places)
@@ -135,10 +128,12 @@ def map_on_ray(
             except _killed(ray):
                 lost.append(places[ready])
     if lost:
-        raise LostItems(lost, called)
+        raise parallel_map.LostItems(lost, called)
 
 
-def _call(function: Callable[[Item], Result], item: Item) -> Result:
+def _call(
+    function: Callable[[parallel_map.Item], parallel_map.Result], item: parallel_map.Item
+) -> parallel_map.Result:
     return function(item)
 
 

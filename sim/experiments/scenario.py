@@ -20,7 +20,7 @@ from servetwin.sim.catalogue.model import ModelShape
 from servetwin.sim.core.autoscaling import parse_rule
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.faults import parse_faults
-from servetwin.sim.core.fleet import FleetPlan
+from servetwin.sim.core.fleet.gateway import FleetPlan
 from servetwin.sim.core.kv_transfer import KVLink
 from servetwin.sim.core.pools import Pool, Role
 from servetwin.sim.core.recorder import Recorder

@@ -69,7 +69,10 @@ TEXTS: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "sampling": (parse_sampling, ("temperature=0.7,top_p=0.9",)),
     "lora_mix": (lambda text: parse_lora_mix(text, 0), ("a=0.5,b=0.25", "a=1")),
     "fault": (parse_fault, ("cut:every=2,after=8", "freeze:at_s=.5,for_s=1e-1", "status:code=429")),
-    "faults": (parse_faults, ("crash:replica=1,at_s=9,for_s=.5", "slow:replica=0,at_s=1,factor=2")),
+    "faults": (
+        parse_faults,
+        ("crash:replica=1,at_s=9,for_s=.5", "slow:replica=0,at_s=1", "partition:replica=0,at_s=1"),
+    ),
     "quotas": (parse_quotas, ("acme=2000/60000,*=500/1e4",)),
     "groups": (lambda text: parse_groups(text, 16, False), ("full,5xwindow:1024", "full,state")),
     "rule": (parse_rule, ("queue:target=4,min=1,max=16", "schedule:steps=4/16@28800,max=20")),

@@ -5,15 +5,8 @@ hold commas, quotes and line ends.
 """
 
 from servetwin.workloads import fields as check
+from servetwin.workloads.readers import prompt_records
 from servetwin.workloads.readers.prompt_fields import prompt_content
-from servetwin.workloads.readers.prompt_records import (
-    Exchange,
-    PromptRecords,
-    Record,
-    answer_of,
-    first_of,
-    read_records,
-)
 from servetwin.workloads.request import Request
 from servetwin.workloads.rows import RowError, Rows
 from servetwin.workloads.tables.names import meanings
@@ -36,19 +29,21 @@ def recognises(row: str) -> bool:
 def read(rows: Rows) -> Trace:
     """Read a request per prompt, in file order; all arrive at 0."""
     _, first = rows.peek()
-    return read_records(rows, prompt_of) if first.startswith("{") else _read_csv(rows)
+    return (
+        prompt_records.read_records(rows, prompt_of) if first.startswith("{") else _read_csv(rows)
+    )
 
 
-def prompt_of(record: Record) -> Exchange:
+def prompt_of(record: prompt_records.Record) -> prompt_records.Exchange:
     """Return the prompt of a record, with its answer where there is one."""
-    field = first_of(record, FIELDS)
+    field = prompt_records.first_of(record, FIELDS)
     if field is None:
         raise RowError(" or ".join(FIELDS), "missing", dict(record))
-    return Exchange(prompt_content(*field), answer_of(record))
+    return prompt_records.Exchange(prompt_content(*field), prompt_records.answer_of(record))
 
 
 def _read_csv(rows: Rows) -> Trace:
-    table, records = Table(rows), PromptRecords(rows, prompt_of)
+    table, records = Table(rows), prompt_records.PromptRecords(rows, prompt_of)
 
     def parse(line: int, cells: Cells) -> Request | None:
         told = {name: cell for name, cell in cells.items() if cell or name in FIELDS}

@@ -18,13 +18,7 @@ from servetwin.app.dashboard.scenario.allowed_choices import (
     places,
     require_all_offered,
 )
-from servetwin.app.scenario.files.scenario_file import (
-    GENERATED,
-    SAMPLE,
-    ScenarioFile,
-    checked_columns,
-    parse_scenario_dict,
-)
+from servetwin.app.scenario.files import scenario_file
 from servetwin.app.scenario.setting_docs import setting_docs
 from servetwin.app.scenario.settings import parse_settings
 from servetwin.app.words import asset_table
@@ -106,7 +100,7 @@ def _adapter(control: Control) -> TypeAdapter[Any]:
         "text": str,
         "texts": list[str],
         "switch": bool,
-        "columns": Annotated[str, AfterValidator(checked_columns)],
+        "columns": Annotated[str, AfterValidator(scenario_file.checked_columns)],
         "count": Annotated[int, bounds],
         "number": Annotated[float, bounds],
         "numbers": list[float],
@@ -131,7 +125,7 @@ _SECTIONS = ("workload", "deployment", "policies", "cluster", "slo")
 _OPEN = ("policies", "cluster")
 
 
-def as_controls(scenario: ScenarioFile) -> dict[str, Any]:
+def as_controls(scenario: scenario_file.ScenarioFile) -> dict[str, Any]:
     """Return the value of every control.
 
     Raises ``PolicyError`` where the scenario names what is not offered here, or a control cannot
@@ -183,10 +177,10 @@ def _setting(record: Mapping[str, Any], key: str) -> Any:
 @cache
 def default_controls() -> Mapping[str, Any]:
     """Return the controls of the default scenario."""
-    return as_controls(ScenarioFile())
+    return as_controls(scenario_file.ScenarioFile())
 
 
-def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
+def from_controls(controls: Mapping[str, Any]) -> scenario_file.ScenarioFile:
     """Return the scenario of the controls; raises ``ServetwinError`` naming what cannot be."""
     record: dict[str, Any] = {name: {} for name in _SECTIONS}
     for name, control in CONTROLS.items():
@@ -200,11 +194,11 @@ def from_controls(controls: Mapping[str, Any]) -> ScenarioFile:
     for key, value in _more_settings(controls["set"]).items():
         (policies if key in PolicyConfig.__dataclass_fields__ else record["cluster"])[key] = value
     record["deployment"] = _deployment(record["deployment"])
-    if controls["own_rate"] and controls["workload"] != GENERATED:
+    if controls["own_rate"] and controls["workload"] != scenario_file.GENERATED:
         record["workload"]["rate_per_s"] = None
-    if controls["workload"] in (GENERATED, SAMPLE):
+    if controls["workload"] in (scenario_file.GENERATED, scenario_file.SAMPLE):
         record["workload"]["columns"] = None
-    scenario = parse_scenario_dict(record, "the scenario")
+    scenario = scenario_file.parse_scenario_dict(record, "the scenario")
     require_all_offered(scenario)
     return scenario
 
@@ -225,7 +219,9 @@ def given_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in settings.items() if v not in plain and v != _PLAIN.get(k)}
 
 
-def changes(before: ScenarioFile, after: ScenarioFile) -> dict[str, tuple[Any, Any]]:
+def changes(
+    before: scenario_file.ScenarioFile, after: scenario_file.ScenarioFile
+) -> dict[str, tuple[Any, Any]]:
     """Return the controls that show something else, each with its value before and after."""
     a, b = as_controls(before), as_controls(after)
     return {name: (a[name], b[name]) for name in CONTROLS if a[name] != b[name]}

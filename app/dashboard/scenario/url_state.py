@@ -10,13 +10,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from servetwin.app.dashboard.formatting import plain
-from servetwin.app.dashboard.scenario.controls import (
-    CONTROLS,
-    PAGE_CONTROLS,
-    Control,
-    as_controls,
-    default_controls,
-)
+from servetwin.app.dashboard.scenario import controls
 from servetwin.app.dashboard.scenario.sidebar import show_scenario
 from servetwin.app.dashboard.scenario.uploads import remember_columns, workload_names
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
@@ -47,8 +41,8 @@ def complain_of_link() -> None:
             for key in wrong:
                 del st.query_params[key]
         st.rerun()
-    for key in wrong.keys() & CONTROLS.keys():
-        st.session_state[key] = st.session_state.get(key, default_controls()[key])
+    for key in wrong.keys() & controls.CONTROLS.keys():
+        st.session_state[key] = st.session_state.get(key, controls.default_controls()[key])
     if found_before := st.session_state[_PROBLEMS]:
         listed = "\n".join(f"- {problem}" for problem in found_before)
         st.warning(f"**Part of this link cannot be used.** The default stands there.\n\n{listed}")
@@ -61,9 +55,11 @@ def problems(parameters: Mapping[str, Sequence[str]], workloads: Sequence[str]) 
     """Return what is wrong with each parameter of a link that no control can take, by its key."""
     wrong: dict[str, str] = {}
     for key, values in parameters.items():
-        control = CONTROLS.get(key) or PAGE_CONTROLS.get(key)
+        control = controls.CONTROLS.get(key) or controls.PAGE_CONTROLS.get(key)
         if control is None:
-            hint = did_you_mean(key, [*CONTROLS, *PAGE_CONTROLS], "it is left out")
+            hint = did_you_mean(
+                key, [*controls.CONTROLS, *controls.PAGE_CONTROLS], "it is left out"
+            )
             wrong[key] = f"`{plain(key)}`: no such setting; {hint}"
         elif key == "workload" and values[-1] not in workloads:
             wrong[key] = f"`workload`: the trace '{plain(values[-1])}' is not here; upload it again"
@@ -77,13 +73,13 @@ def query_of(scenario: ScenarioFile, **page: str) -> str:
 
     Raises ``PolicyError`` where a control cannot show it.
     """
-    defaults = default_controls()
-    shown = as_controls(scenario).items()
+    defaults = controls.default_controls()
+    shown = controls.as_controls(scenario).items()
     different = {key: _texts(value) for key, value in shown if value != defaults[key]}
     return urlencode({**different, **page}, doseq=True)
 
 
-def _problem(control: Control, values: Sequence[str]) -> str | None:
+def _problem(control: controls.Control, values: Sequence[str]) -> str | None:
     longest = max(map(len, values), default=0)
     if longest > _MOST_CHARACTERS:
         return f"{longest:,} characters; at most {_MOST_CHARACTERS:,}"

@@ -16,10 +16,13 @@ from servetwin.policies.protocols import Refusal, Scheduler
 from servetwin.policies.sequence import Sequence
 from servetwin.sim.core.autoscaling import Autoscaler, Autoscaling, FleetLoad
 from servetwin.sim.core.environment import NEVER
-from servetwin.sim.core.faults import Crash, Slow
+from servetwin.sim.core.faults import Crash, Fault, Slow
 from servetwin.sim.core.fleet.gateway import FleetPlan, Gateway
 from servetwin.sim.core.pools import RoutedReplicas
 from servetwin.sim.step_times.step_time import SECONDS_PER_TICK, to_ticks
+
+# What happens in a fleet, in the order of a report.
+COUNTS = ("crashes", "partitions", "lost", "retried", "hedged", "timed_out", "started", "drained")
 
 
 @dataclass(eq=False)
@@ -58,12 +61,13 @@ class Fleet:
         for place, replica in enumerate(self._replicas):
             replica.listeners.append(partial(self._ended, place))
         for fault in self.plan.faults:
-            if isinstance(fault, Crash):
-                self._at(to_ticks(fault.at_s), partial(self._crash, fault))
-            elif isinstance(fault, Slow):
-                self._at(to_ticks(fault.at_s), partial(self._slow, fault.replica, fault.factor))
+            at = to_ticks(fault.at_s)
+            if isinstance(fault, Slow):
+                self._at(at, partial(self._slow, fault.replica, fault.factor))
                 if fault.end_s < inf:
                     self._at(to_ticks(fault.end_s), partial(self._slow, fault.replica, 1.0))
+            else:
+                self._at(at, partial(self._go_dark, fault))
         if (rule := self.plan.rule) is not None:
             self.entrance.regroup(self._serving)
             self._at(to_ticks(rule.interval_s), partial(self._control, rule, Autoscaler(rule)))
@@ -73,38 +77,55 @@ class Fleet:
         if place in self._draining:  # a scheduler that decides ahead forgets it a moment later
             self._at(self.env.tick + 1, partial(self._free_if_idle, place))
 
-    def _crash(self, fault: Crash) -> None:
-        """Lose what a replica holds; one that does not run cannot crash."""
+    def _go_dark(self, fault: Fault) -> None:
+        """Let a replica crash, or cut it off; nothing happens to one that does not run."""
         place, now = fault.replica, self.env.tick
-        if place not in self._since or place in self._starting:
+        if place not in self._since or place in self._starting or place in self._down:
             return
-        self._counts["crashes"] += 1
         self._lost.add(place)
-        self._replicas[place].crash(now, self.build(place))
+        if isinstance(fault, Crash):
+            self._counts["crashes"] += 1
+            self._replicas[place].crash(now, self.build(place))
+        else:
+            self._counts["partitions"] += 1
+            self._replicas[place].cut_off()
+            self.gateway.cut_s[place] = now * SECONDS_PER_TICK
         back = NEVER if fault.for_s is None else to_ticks(fault.end_s)
         noticed = min(now + to_ticks(self.plan.detection_s), back)
         self._at(noticed, partial(self._notice, place, back < NEVER))
         if back < NEVER:
             self._down.add(place)
-            self._at(back, partial(self._restart, place))
+            self._at(back, partial(self._come_back, place))
 
     def _notice(self, place: int, comes_back: bool) -> None:
-        """Take a crashed replica out, and send what it had to others."""
+        """Take a replica out that does not answer, and send what it had to others."""
         self._lost.remove(place)
-        self._replicas[place].renew(self.build(place))
+        reason = "was cut off" if place in self.gateway.cut_s else "crashed"
         drained = place in self._draining
         if place in self._serving:
             self._leave(place)
             self.entrance.regroup(self._serving)
+        self.gateway.lose(place, reason)
         if drained or not comes_back:
             self._free(place)
-        self.gateway.lose(place, "crashed")
 
-    def _restart(self, place: int) -> None:
+    def _come_back(self, place: int) -> None:
+        if place in self._down:
+            self._at(self._revive(place), partial(self._rejoin, place))
+
+    def _rejoin(self, place: int) -> None:
         if place in self._down:
             self._down.remove(place)
-            self._replicas[place].restart()
             self._join([place])
+
+    def _revive(self, place: int) -> int:
+        """Begin anew with a replica that was lost; return when it is free of what it had."""
+        now, replica = self.env.tick, self._replicas[place]
+        if self.gateway.cut_s.pop(place, None) is not None:
+            return replica.reconnect(now) + 1
+        replica.renew(self.build(place))
+        replica.restart()
+        return now
 
     def _slow(self, place: int, factor: float) -> None:
         self._replicas[place].slow_down(self.env.tick, factor)
@@ -138,8 +159,7 @@ class Fleet:
         places = [p for p in range(len(self._replicas)) if p not in self._since][:number]
         for place in places:
             self._since[place] = now
-            self._replicas[place].renew(self.build(place))
-            self._replicas[place].restart()
+            self._revive(place)
         self._starting += places
         self._counts["started"] += len(places)
         self._at(now + start_up, partial(self._ready, places, now))
@@ -192,6 +212,9 @@ class Fleet:
         """Stop paying for a replica."""
         self._draining.discard(place)
         self._down.discard(place)
+        if place in self.gateway.cut_s:
+            self._revive(place)
+            self._replicas[place].crash(self.env.tick, self.build(place))
         self._paid[place] += self.env.tick - self._since.pop(place)
 
     def figures(self) -> dict[str, object]:
@@ -200,9 +223,8 @@ class Fleet:
         open_ends = {place: max(0, end - since) for place, since in self._since.items()}
         ticks = [paid + open_ends.get(place, 0) for place, paid in enumerate(self._paid)]
         hours = [paid * SECONDS_PER_TICK / 3600 for paid in ticks]
-        names = ("crashes", "lost", "retried", "hedged", "timed_out", "started", "drained")
         return {
-            **{name: self._counts[name] for name in names},
+            **{name: self._counts[name] for name in COUNTS},
             "replica_hours": sum(hours),
             "hours_by_replica": hours,
             "sizes": self.sizes,

@@ -74,6 +74,8 @@ class Gateway:
         # By row of each request that is open, it and its copies by place; none while none serves.
         self._requests: dict[int, Request] = {}
         self.copies: dict[int, dict[int, Sequence]] = {}
+        # Since when nothing comes from the places that are cut off.
+        self.cut_s: dict[int, float] = {}
         # By the number of a copy that is not the first, the row of its request.
         self._rows: dict[int, int] = {}
         # By the number of a copy that was refused while there was another.
@@ -155,7 +157,7 @@ class Gateway:
         if len(copies) != 1 or len(self.serving) < 2:
             return
         ((place, seq),) = copies.items()
-        if self._first_s(seq) == inf:
+        if self._first_s(place, seq) == inf:
             self.counts["hedged"] += 1
             self._send(row, place)
 
@@ -167,7 +169,9 @@ class Gateway:
     def _decide(self, row: int) -> None:
         """Let the copy with the first token win; the other is aborted."""
         copies = self.copies.get(row, {})
-        first_s = sorted((self._first_s(seq), place) for place, seq in copies.items())
+        first_s = sorted((self._first_s(place, seq), place) for place, seq in copies.items())
+        if len(copies) > 1 and first_s[0][0] == inf:
+            return
         for _, place in first_s[1:]:
             self._abort(place, copies.pop(place))
             self._keep_record(row)
@@ -175,10 +179,10 @@ class Gateway:
             if self.recorder.last_token_s(seq.number) <= self._latest_s(row):
                 self._close(row, seq, None)
 
-    def _first_s(self, seq: Sequence) -> float:
+    def _first_s(self, place: int, seq: Sequence) -> float:
         """Return when the first token of a copy came, infinite where it has not."""
         at_s = self.recorder.first_token_s(seq.number)
-        return at_s if at_s <= inf else inf  # NaN without one
+        return at_s if at_s <= self.cut_s.get(place, inf) else inf  # NaN without one
 
     def ended(self, place: int, seq: Sequence, refusal: Refusal | None) -> None:
         """Close the request of a copy that has ended, if its client waits for it."""
@@ -215,19 +219,21 @@ class Gateway:
             self._fail(row, error, self._latest_s(row))
 
     def _abort(self, place: int, seq: Sequence) -> None:
-        self.entrance.all[place].abort(seq, self.env.tick)
+        if place not in self.cut_s:
+            self.entrance.all[place].abort(seq, self.env.tick)
 
     def lose(self, place: int, reason: str) -> None:
         """Give up a replica, and send what it had to others where no client has a token of it."""
         for row in [row for row, copies in self.copies.items() if place in copies]:
             copies = self.copies[row]
-            has_token = self._first_s(copies.pop(place)) < inf
+            has_token = self._first_s(place, copies.pop(place)) < inf
             if copies:
                 self._keep_record(row)
                 continue
             self.counts["lost"] += 1
             if has_token or self._tries[row] >= self.plan.retries:
-                self._fail(row, f"failed: replica {place} {reason}")
+                error = f"failed: replica {place} {reason}"
+                self._fail(row, error, self.cut_s.get(place, inf))
             else:
                 self._tries[row] += 1
                 self.counts["retried"] += 1

@@ -18,7 +18,7 @@ from servetwin.policies.build import build_scheduler
 from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.faults import parse_faults
-from servetwin.sim.core.fleet import FleetPlan
+from servetwin.sim.core.fleet.gateway import FleetPlan
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.records.run import Run
 from servetwin.workloads.request import Request

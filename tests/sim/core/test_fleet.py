@@ -16,7 +16,7 @@ from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.autoscaling import parse_rule
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.faults import parse_faults, require_survivors
-from servetwin.sim.core.fleet import FleetPlan
+from servetwin.sim.core.fleet.gateway import FleetPlan
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
@@ -49,7 +49,8 @@ def fault_plans(draw: st.DrawFn) -> str:
         for _ in range(draw(st.integers(0, 2))):
             at_s += draw(st.sampled_from([0.0, 0.003, 0.0101, 0.05, 0.31]))
             for_s = draw(st.sampled_from([0.002, 0.0307, 0.2, 1.5]))
-            kind = draw(st.sampled_from(["crash:", "crash:", "slow:factor=3,", "slow:factor=1.5,"]))
+            kinds = ["crash:", "partition:", "partition:", "slow:factor=3,", "slow:factor=1.5,"]
+            kind = draw(st.sampled_from(kinds))
             faults.append(f"{kind}replica={replica},at_s={at_s},for_s={for_s}")
             at_s += for_s + 0.0005
     return " ".join(faults)
@@ -120,7 +121,7 @@ def test_every_request_ends_once_and_macro_steps_change_nothing(
         assert (finished["e2e_s"] <= fleet.timeout_s + 1e-9).all()
         failed = (rows["status"] == "failed").sum() - figures["timed_out"]
         assert figures["lost"] == figures["retried"] + failed
-        if not figures["crashes"]:
+        if not (figures["crashes"] or (figures["partitions"] and fleet.rule)):
             checked.check_empty()
         assert figures["replica_hours"] == pytest.approx(sum(figures["hours_by_replica"]))
     for one, other in zip(*runs, strict=True):
@@ -335,6 +336,42 @@ def test_what_is_over_quota_is_refused_before_a_router_sees_it() -> None:
     ]
     assert list(of.requests["status"]).count("refused") == 1
     assert list(of.requests["replica"][[0, 1, 3, 4, 5]]) == [0, 1, 0, 1, 0]
+
+
+def test_a_replica_that_is_cut_off_goes_on_in_vain_until_it_hears_who_left() -> None:
+    """Steps of a second, two sequences each; replica 0 is cut off from 1.5 to 6.2 s.
+
+    It goes on with a, of which the client has a token, and with c, of which it has none, as the
+    gateway sees at 3.5 s. e never gets there. Both are sent again; replica 0 ends its step at 7 s.
+    """
+    at_s, outputs = (0.0, 0.1, 1.0, 1.2, 2.0, 7.5, 7.6), (4, 9, 9, 1, 1, 1, 1)
+    requests = [request(*of) for of in zip("abcdefg", at_s, (4,) * 7, outputs, strict=True)]
+    config = PolicyConfig(kv_tokens=96, block_tokens=4, max_model_len=70, max_seqs=2)
+    nan, why = float("nan"), "failed: replica 0 was cut off"
+    expected = [
+        ("a", "failed", 0, 1.0, nan, why),
+        ("b", "finished", 1, 1.1, 9.1, ""),
+        ("c", "finished", 1, 5.1, 13.1, ""),
+        ("d", "finished", 1, 3.1, 3.1, ""),
+        ("e", "finished", 1, 10.1, 10.1, ""),
+        ("f", "finished", 1, 11.1, 11.1, ""),
+        ("g", "finished", 0, 8.6, 8.6, ""),
+    ]
+    for macro in (True, False):
+        faults = parse_faults("partition:replica=0,at_s=1.5,for_s=4.7")
+        checked, fleet = Checked(), FleetPlan(2, faults, None, 2.0)
+        pools = [Pool(config, ONE_SECOND, 2)]
+        of = simulate_cluster(
+            requests, pools, closed_loop=False, macro=macro, build=checked, fleet=fleet
+        )
+        columns = ["request_id", "status", "replica", "first_token_s", "last_token_s", "error"]
+        found = [tuple(row) for row in of.requests[columns].round(9).itertuples(index=False)]
+        assert repr(found) == repr(expected)
+        figures = of.extra["fleet"]
+        assert [figures[name] for name in ("partitions", "lost", "retried")] == [1, 3, 2]
+        assert figures["sizes"][1] == [3.5, 1]
+        assert of.steps[of.steps["replica"] == 0]["end_s"].iloc[-2] == 7.0
+        checked.check_empty()
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from servetwin.policies.routers.replica_loads import RouterConfig
 from servetwin.sim.core.autoscaling import parse_rule
 from servetwin.sim.core.cluster import simulate_cluster
 from servetwin.sim.core.faults import parse_faults
-from servetwin.sim.core.fleet import FleetPlan
+from servetwin.sim.core.fleet.gateway import FleetPlan
 from servetwin.sim.core.pools import Pool
 from servetwin.sim.step_times.step_time import LinearStepTime
 from servetwin.workloads.request import Request
