@@ -3,6 +3,7 @@
 from servetwin.app.reports.table import WIDTH
 from servetwin.app.reports.tables import fleet_lines, scenario_lines, server_lines
 from servetwin.app.words import ends, number
+from servetwin.sim.core.fleet.fleet import COUNTS
 from servetwin.sim.techniques.registry import build_setup
 
 SCENARIO = build_setup("llama-3-8b", "h100", ["fp8"], without=["kernel-fusion"]).scenario()
@@ -34,7 +35,7 @@ def test_an_interval_whose_ends_look_the_same_is_none() -> None:
 
 
 FLEET = {
-    "crashes": 0, "lost": 0, "retried": 0, "hedged": 0, "timed_out": 0, "started": 3, "drained": 0,
+    **dict.fromkeys(COUNTS, 0), "started": 3,
     "replica_hours": 2.5, "sizes": [[0.0, 1], [60.0, 4]],
 }  # fmt: skip
 
