@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch")
-from servetwin.app.calibration import step_log as step_log_calibration
 from servetwin.app.calibration.calibrator import (
     LOAD_UTILISATION,
     load_rate_per_s,
@@ -53,7 +52,7 @@ def found(request: pytest.FixtureRequest) -> Verification:
         pytest.MonkeyPatch.context() as patch,
         started_engine(replace(EngineChoice("tiny").options(config), beat=True)) as engine,
     ):
-        patch.setattr(step_log_calibration, "LOAD_S", 2.0)
+        patch.setattr("servetwin.app.calibration.calibrator.LOAD_S", 2.0)
         assert engine_at(engine.url).step_log.samefile(engine.step_log)
         plan = Plan(repeats=2, replications=5, rounds=1, why=True)
         calibrator = StepLogCalibrator(engine, plan.seed, said.append)
