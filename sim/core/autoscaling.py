@@ -91,7 +91,7 @@ class Utilisation(LoadRule):
     """``target`` is the share of its sequences (``max_seqs``) that a replica has in hand."""
 
     reads: ClassVar[str] = "utilisation"
-    target: Positive = 0.7
+    target: Annotated[float, Field(gt=0, le=10)] = 0.7
 
 
 class Queue(LoadRule):
@@ -105,7 +105,7 @@ class KVUse(LoadRule):
     """``target`` is the share of the KV memory that the requests in hand need at most."""
 
     reads: ClassVar[str] = "kv"
-    target: Positive = 0.7
+    target: Annotated[float, Field(gt=0, le=10)] = 0.7
 
 
 class Attainment(Autoscaling):
