@@ -13,8 +13,8 @@ _MODEL = Option(help="The model by its name, or the path of a config.json.")
 
 
 @takes_options(
-    "--model", "--slo", "--attainment", "--gpu", "--price", "--most-gpus", "--spares",
-    "--rate-scale", "--day", "--out",
+    "--model", "--slo", "--attainment", "--gpu", "--price", "--most-gpus", "--rate-scale",
+    "--day", "--out",
 )  # fmt: skip
 def plan(
     trace: TracePath,

@@ -45,7 +45,7 @@ def trace(*requests: Request) -> Trace:
         (["--faults", "crash:replica=1,at_s=1"], "faults: replica 1: there are replicas 0 to 0"),
         (
             ["--faults", "crash:replica=0,at_s=1"],
-            "faults: every replica crashes, and none is back; give",
+            "faults: every replica crashes or is cut off, and none is back; give",
         ),
         (["--quotas", "acme=5"], "quotas: acme=5: not TENANT=TOKENS_PER_S/BURST; write for"),
         (["--faults", "slow:replica=0,at_s=-1"], "field 'at_s' (seconds): '-1' is not possible"),
