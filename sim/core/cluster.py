@@ -72,15 +72,13 @@ def simulate_cluster(
     Raises ``PolicyError`` for pools that do not fit together and for unknown policies or routers,
     ``TraceError`` for a request that follows itself.
     """
-    _check_roles(pools)
-    _check_number(pools)
+    _check(pools)
     env, recorder = Environment(), recorder or Recorder()
     seeds = np.random.SeedSequence(seed).spawn(4)
     macro = macro and not recorder.keep_records
     members = _members(env, recorder, pools, seeds[2:], macro, build)
     entrance, decode = _routed(members, [router, decode_router], seeds)
-    if closed_loop and not isinstance(requests, Trace):
-        requests = list(requests)
+    requests = list(requests) if closed_loop and not isinstance(requests, Trace) else requests
     source = _source(requests, pools, fail_fast) if closed_loop else None
     shares = any(pool.policies.far_cache_shared for pool in pools)  # so order matters
     apart = macro and source is None and not shares and fleet is None
@@ -91,17 +89,23 @@ def simulate_cluster(
         if run_ahead is not None and decode is None:
             send_at_stamps(requests, recorder, entrance.receive_at, on_arrival)
         else:
-            service: Service = entrance if comes_and_goes is None else comes_and_goes.gateway
-            if decode is not None:
-                service = PrefillDecode(entrance, decode, link)
+            service = _service(entrance, decode, link, comes_and_goes)
             clients = Clients(env, recorder, service.receive, on_arrival)
             _send_in_events(clients, service, requests, source)
         if run_ahead is not None:
             run_ahead.finish()
         recorder.pauses.sort(key=itemgetter(1))  # by time
 
-    finished = finished_run(recorder, run_to_end(run))
-    return _with_figures(finished, recorder, source, comes_and_goes)
+    return _with_figures(finished_run(recorder, run_to_end(run)), recorder, source, comes_and_goes)
+
+
+def _service(
+    entrance: RoutedReplicas, decode: RoutedReplicas | None, link: KVLink, fleet: Fleet | None
+) -> Service:
+    """Return what takes the requests of clients."""
+    if decode is not None:
+        return PrefillDecode(entrance, decode, link)
+    return entrance if fleet is None else fleet.gateway
 
 
 def _send_in_events(
@@ -234,16 +238,7 @@ def _behind(
     return RoutedReplicas(replicas, replica_loads, build)
 
 
-def _check_number(pools: Listed[Pool]) -> None:
-    replicas = sum(pool.replicas * pool.ranks for pool in pools)
-    if replicas > MOST_REPLICAS:
-        raise PolicyError(
-            f"replicas: {replicas:,} in all pools are more than a run can number; "
-            f"at most {MOST_REPLICAS:,}"
-        )
-
-
-def _check_roles(pools: Listed[Pool]) -> None:
+def _check(pools: Listed[Pool]) -> None:
     roles = {pool.role for pool in pools}
     if roles not in ({"serve"}, {"prefill", "decode"}):
         raise PolicyError(
@@ -254,4 +249,10 @@ def _check_roles(pools: Listed[Pool]) -> None:
         raise PolicyError(
             "prompt_token: a prefill replica hands on what its pass has begun, and prompts that "
             "yield no token (diffusion) begin nothing; serve them on replicas that do both"
+        )
+    replicas = sum(pool.replicas * pool.ranks for pool in pools)
+    if replicas > MOST_REPLICAS:
+        raise PolicyError(
+            f"replicas: {replicas:,} in all pools are more than a run can number; "
+            f"at most {MOST_REPLICAS:,}"
         )
