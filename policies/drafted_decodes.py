@@ -18,7 +18,7 @@ from typing import NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from servetwin.policies.lockstep import NO_STEP, GrowingMemory, LastStep, Lockstep
+from servetwin.policies.lockstep import NO_STEP, GrowingMemory, LastStep, Lockstep, pair
 from servetwin.policies.sequence import Sequence
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.native_class import mypyc_attr
@@ -81,14 +81,10 @@ class DraftedDecodes(Lockstep):
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence that has its first token, or its memory again."""
-        self._joins = join = self._joins + 1
-        self._members[seq] = join
-        self.size += 1
+        self.enrol(seq)
         self._places[0] += 1
         self._bases += seq.base_computed_tokens
         self.context_tokens += seq.base_computed_tokens
-        seq.lockstep = self
-        seq.joined_step = self.steps
         self._held_blocks += seq.held.blocks
         self.unjudged.append(seq)
 
@@ -104,7 +100,7 @@ class DraftedDecodes(Lockstep):
             begins = np.concatenate(([self.overhang(seq)], tokens_by_pass[:-1] + self.rows))
             self._begins[seq] = np.maximum(begins, held)
         passes = _passes(seq, tokens_by_pass)
-        heappush(self._ends, (self.steps + passes, self._members[seq], seq))
+        heappush(self._ends, pair(self.steps + passes, seq.join))
         if not seq.base_generated_tokens:
             self._firsts[seq] = self.steps + int(tokens_by_pass.searchsorted(1))
         self._gained.add(self.steps, tokens_by_pass[:passes])

@@ -24,6 +24,9 @@ class LastStep(NamedTuple):
 
 
 NO_STEP = LastStep(0, 0)
+# Of the numbers that members get as they join.
+_JOIN_BITS = 32
+_JOINS = (1 << _JOIN_BITS) - 1
 
 
 class GrowingMemory(Protocol):
@@ -66,13 +69,14 @@ class Lockstep(DecodeGroup):
         self.prompt_token = True
         self.context_tokens = 0
         self._block = block_tokens
-        self._members: dict[Sequence, int] = {}  # in the order of joining, by number of the join
+        self._members: dict[int, Sequence] = {}  # in the order of joining, by number of the join
         self._joins = 0
         # How many of ``_ends`` are of sequences that have left.
         self._past_ends = 0
-        self._ends: list[tuple[int, int, Sequence]] = []  # heap of (last step, join, member)
-        # Heap of (steps - computed, join, member), once the longest member was asked for.
-        self._leads: list[tuple[int, int, Sequence]] | None = None
+        # Heap of (last step, join) of members, each pair as one number (``pair``).
+        self._ends: list[int] = []
+        # Heap of (steps - computed, join), once the longest member was asked for.
+        self._leads: list[int] | None = None
         # By limit, as far as ``seen_tokens`` was called with it.
         self._capped: dict[int, CappedContexts] = {}
         # Members by (computed - steps) modulo the block.
@@ -80,28 +84,32 @@ class Lockstep(DecodeGroup):
 
     def __iter__(self) -> Iterator[Sequence]:
         """Yield the members in the order of joining."""
-        return iter(self._members)
+        return iter(self._members.values())
 
     def __reversed__(self) -> Iterator[Sequence]:
         """Yield the members, the newest first."""
-        return reversed(self._members)
+        return reversed(self._members.values())
 
     def join(self, seq: Sequence) -> None:
         """Add a sequence that has its first token, or its memory again."""
         steps, computed = self.steps, seq.base_computed_tokens
-        self._joins = join = self._joins + 1
-        self._members[seq] = join
-        self.size += 1
-        heappush(self._ends, (steps + seq.max_tokens - seq.base_generated_tokens, join, seq))
+        self.enrol(seq)
+        heappush(self._ends, pair(steps + seq.max_tokens - seq.base_generated_tokens, seq.join))
         self.context_tokens += computed
         if self._leads is not None:
-            heappush(self._leads, (steps - computed, join, seq))
+            heappush(self._leads, pair(steps - computed, seq.join))
         if self._capped:
             for capped in self._capped.values():
                 capped.join(steps, computed + 1)
         self._places[(computed - steps) % self._block] += 1
+
+    def enrol(self, seq: Sequence) -> None:
+        """Number a new member, from whose counters on it advances."""
+        self._joins = seq.join = self._joins + 1
+        self._members[seq.join] = seq
+        self.size += 1
         seq.lockstep = self
-        seq.joined_step = steps
+        seq.joined_step = self.steps
 
     def leave(self, seq: Sequence) -> None:
         """Take a member out; its counters stay as they are."""
@@ -131,10 +139,10 @@ class Lockstep(DecodeGroup):
         self.context_tokens += steps * self.size
         self.steps = now = self.steps + steps
         ended = []
-        ends = self._ends
-        while ends and ends[0][0] <= now:
-            _, join, seq = heappop(ends)
-            if self._members.get(seq) == join:
+        ends, after = self._ends, pair(now + 1, 0)
+        while ends and ends[0] < after:
+            seq = self._members.get(heappop(ends) & _JOINS)
+            if seq is not None:
                 self._take_out(seq)
                 ended.append(seq)
             else:
@@ -146,23 +154,22 @@ class Lockstep(DecodeGroup):
     def steps_to_end(self) -> int:
         """Return the steps until the next member ends; at least one member is needed."""
         ends = self._ends
-        while self._past_ends and self._members.get(ends[0][2]) != ends[0][1]:
+        while self._past_ends and ends[0] & _JOINS not in self._members:
             heappop(ends)
             self._past_ends -= 1
-        return ends[0][0] - self.steps
+        return (ends[0] >> _JOIN_BITS) - self.steps
 
     def longest_tokens(self) -> int:
         """Return the most computed tokens of a member; at least one member is needed."""
         leads, members = self._leads, self._members
         if leads is None:
             now = self.steps
-            leads = [(now - seq.computed_tokens, join, seq) for seq, join in members.items()]
+            leads = [pair(now - seq.computed_tokens, join) for join, seq in members.items()]
             heapify(leads)
             self._leads = leads
         while True:
-            lead, join, seq = leads[0]
-            if members.get(seq) == join:
-                return self.steps - lead
+            if leads[0] & _JOINS in members:
+                return self.steps - (leads[0] >> _JOIN_BITS)
             heappop(leads)
 
     def known_tokens(self, seq: Sequence) -> int:
@@ -179,7 +186,7 @@ class Lockstep(DecodeGroup):
             from servetwin.policies.capped_contexts import CappedContexts
 
             capped = self._capped[limit] = CappedContexts(limit)
-            for seq in self._members:
+            for seq in self:
                 capped.join(self.steps, seq.computed_tokens + 1)
         return capped.line(self.steps, self.size, after)
 
@@ -205,12 +212,12 @@ class Lockstep(DecodeGroup):
     def last_begins_block(self, steps: int) -> bool:
         """Return whether position ``steps`` beyond the granted is the first of a block, of the
         member that joined last."""
-        seq = next(reversed(self._members))
+        seq = next(reversed(self._members.values()))
         granted_tokens = seq.computed_tokens + self.granted_step - self.steps
         return (granted_tokens + steps - 1) % self._block == 0
 
     def _take_out(self, seq: Sequence) -> None:
-        del self._members[seq]
+        del self._members[seq.join]
         self.size -= 1
         steps = self.steps
         done = steps - seq.joined_step if self.rows == 1 else self.advanced(seq)
@@ -229,3 +236,8 @@ class Lockstep(DecodeGroup):
         for seq in taken:
             self.leave(seq)
         return taken
+
+
+def pair(step: int, join: int) -> int:
+    """Return a number in the order of (step, join): a heap compares it faster than a tuple."""
+    return (step << _JOIN_BITS) + join

@@ -92,8 +92,8 @@ class Sequence:
     __slots__ = (
         "adapter", "admission_number", "arrival_number", "arrival_s", "base_computed_tokens",
         "base_generated_tokens", "block_keys", "blocks", "cached_tokens", "deadline_s",
-        "ended_samples", "estimated_tokens", "held", "joined_step", "key_blocks", "lockstep",
-        "max_tokens", "names_answer", "number", "output_id", "preemptions", "priority",
+        "ended_samples", "estimated_tokens", "held", "join", "joined_step", "key_blocks",
+        "lockstep", "max_tokens", "names_answer", "number", "output_id", "preemptions", "priority",
         "prompt_tokens", "region_start", "request_id", "samples", "siblings", "states", "stopped",
         "tenant",
     )  # fmt: skip
@@ -127,7 +127,7 @@ class Sequence:
         # Both counters as they were when it joined its lockstep group; the truth outside one.
         self.base_generated_tokens = 0
         self.lockstep: DecodeGroup | None = None
-        self.joined_step = 0
+        self.join = self.joined_step = 0
         # Prompt tokens found in the prefix cache at the first admission.
         self.cached_tokens = 0
         self.preemptions = 0

@@ -43,14 +43,15 @@ def most_addresses() -> float:
 
 
 def guard_imports() -> None:
-    """Watch imports where the address space has a limit.
+    """Watch imports where the address space has a limit: threads share a heap then.
 
-    OpenBLAS starts no threads then, and those of others share a heap (glibc reserves 64 MB each).
+    Without a limit, glibc reserves 64 MB for each. OpenBLAS starts no threads: no product here is
+    large enough for them, and they spin beside the processes of a sweep.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if most_addresses() < inf:
         import ctypes
 
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         with suppress(AttributeError, OSError):
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
         sys.meta_path.insert(0, RoomForImports())
