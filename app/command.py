@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from itertools import groupby, pairwise
 from math import isfinite
@@ -28,6 +29,12 @@ UsageError: Any = typer.BadParameter.__base__
 # Of a help text, and of the names in it.
 WIDTH, COLUMN = 100, 30
 _TOO_MANY = "Got an unexpected extra argument; a header with spaces needs quotes"
+# Makes the value of a parameter of one of these kinds from its texts.
+_PLAIN: Mapping[Any, Any] = {
+    (kind,): made
+    for made, alone in ((str, str), (Path, Path), (list, list[str]))
+    for kind in (alone, alone | None)
+}
 _VALUES = {bool: "", int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 
 Commands = Mapping[str, "Command"]
@@ -64,6 +71,7 @@ class Command(TyperCommand):
 
         An option whose metavar is in brackets, ``[HOST:PORT]``, may stand alone: it is empty then.
         """
+        read_plainly(self, ctx)
         has_header = any(argument.startswith("--header") for argument in args)
         try:
             args = _with_empty_values(args, self.params)
@@ -242,6 +250,25 @@ def _with_empty_values(args: Sequence[str], parameters: Sequence[Any]) -> list[s
         f"{argument}=" if argument in may and after.startswith("-") else argument
         for argument, after in zip(args, following, strict=False)
     ]
+
+
+def read_plainly(command: Any, ctx: Any) -> None:
+    """Take what is not given, and plain texts, as they are: typer's validators are slow to make."""
+    hints = inspect.signature(command.callback).parameters
+    for each in command.get_params(ctx):
+        made = _PLAIN.get(get_args(hints[each.name].annotation)[:1]) if each.name in hints else None
+        if not isinstance(each.process_value, partial):
+            each.process_value = partial(_processed, each, made, each.process_value)
+
+
+def _processed(parameter: Any, made: Any, process: Any, context: Any, value: Any) -> Any:
+    is_own = value is parameter.default and isinstance(value, tuple(_VALUES))
+    if (value is None or is_own) and not parameter.required:
+        return value
+    texts = [value] if isinstance(value, str) else value
+    if made and texts and all(isinstance(text, str) and text.isascii() for text in texts):
+        return made(value)
+    return process(context, value)
 
 
 @contextmanager
