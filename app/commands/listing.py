@@ -27,8 +27,9 @@ def list_models(
 
     Every model has its data sheet on every device; kernel tables come with servetwin[kernels].
     """
-    from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+    from servetwin.sim.catalogue.catalogue import find_hardware, find_model
     from servetwin.sim.catalogue.hub_names import hub_models
+    from servetwin.sim.catalogue.shipped import shipped_models
 
     device = find_hardware(servers.gpu).name if servers.gpu else None
     known = _chosen([*shipped_models(), *hub_models()], words)
@@ -43,7 +44,8 @@ def list_devices(
     as_json: Json = False,
 ) -> None:
     """List the devices that --gpu knows: memory, bandwidth, peaks, evidence for a --model."""
-    from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_hardware
+    from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+    from servetwin.sim.catalogue.shipped import shipped_hardware
 
     shape = find_model(servers.model).name if servers.model else None
     known = _chosen(shipped_hardware(), [find_hardware(word).name for word in words or ()])

@@ -7,7 +7,7 @@ from typing import Any
 from servetwin.app.reports.table import WIDTH, table_lines, wrapped
 from servetwin.app.scenario.answers import FEWEST, WAITING, Answer, CurvePoint, What, best
 from servetwin.app.words import METRICS, RESOURCES, asset_table, figure_words, target_words
-from servetwin.sim.catalogue.catalogue import shipped_hardware
+from servetwin.sim.catalogue.shipped import shipped_hardware
 from servetwin.sim.experiments.capacity import SLOTarget
 from servetwin.sim.experiments.scenario import UNKNOWN_DEVICE
 from servetwin.workloads.rows import counted

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from servetwin.app.reports.table import WIDTH, table_lines, wrapped
 from servetwin.app.words import METRICS, ends, number
-from servetwin.sim.core.fleet.fleet import COUNTS
 from servetwin.sim.records.metrics import LIMITED, SLO, describe, duration, gaps_s
 from servetwin.sim.records.run import Run
 from servetwin.sim.records.steady_part import STEADY_PART, WHOLE_RUN, describe_steady
@@ -101,6 +100,8 @@ def fleet_lines(summary: Mapping[str, Any]) -> list[str]:
     """Return what the replicas of a fleet cost and did, and what happened; nothing without one."""
     if not (fleet := summary.get("fleet")):
         return []
+    from servetwin.sim.core.fleet.fleet import COUNTS
+
     sizes, hours = [size for _, size in fleet["sizes"]], fleet["replica_hours"]
     parts = [f"{min(sizes)} to {max(sizes)} replicas serve, {number(hours, 1.0)} replica-hours"]
     if price := fleet.get("price"):

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from servetwin.sim.catalogue.catalogue import find_hardware
 from servetwin.workloads.errors import PolicyError, require_name
 from servetwin.workloads.program.key_values import key_values, number_in
 from servetwin.workloads.program.package import shipped_json
@@ -31,6 +30,8 @@ class Prices:
 
     def over_listed(self) -> "Prices":
         """Return these prices over the list; one for all others leaves nothing of it."""
+        from servetwin.sim.catalogue.catalogue import find_hardware
+
         mine = {find_hardware(name).name: price for name, price in self.by_device.items()}
         listed = LISTED["per_hour"] if self.others is None else {}
         return replace(self, by_device={**listed, **mine})

@@ -19,7 +19,6 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.policies.presets import find_preset
 from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
 from servetwin.sim.step_times.profile import Profile
-from servetwin.sim.step_times.roofline.server import unlimited_policies
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.sim.step_times.step_time import StepTime
 from servetwin.workloads.errors import PolicyError
@@ -91,6 +90,8 @@ def recorded_prior(
         scenario = recorded_server(trace, servers, policy, cluster)
         layout = build_scheduler(scenario.policies).memory.layout
         return scenario.policies, scenario.profile.step_time(layout).model()
+    from servetwin.sim.step_times.roofline.server import unlimited_policies
+
     changes = policy.changes()
     config, _ = fit_to_trace(with_settings(unlimited_policies(), changes), trace, changes)
     return config, None

@@ -5,15 +5,17 @@ A preset of eager kernels comes before all of these.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from servetwin.app.scenario.settings import with_settings
 from servetwin.policies.presets import find_preset
 from servetwin.sim.experiments.scenario import Scenario
-from servetwin.sim.techniques.registry import Toggles
-from servetwin.sim.techniques.setup import Setup, with_eager_kernels
 
-_Base = TypeVar("_Base", Setup, Scenario)
+if TYPE_CHECKING:
+    from servetwin.sim.techniques.registry import Toggles
+    from servetwin.sim.techniques.setup import Setup
+
+_Base = TypeVar("_Base", "Setup", Scenario)
 
 # Settings of policies, and of the cluster.
 Layer = tuple[Mapping[str, Any], Mapping[str, Any]]
@@ -32,9 +34,9 @@ class ToggledServer:
     ``remarks`` are notes on the server.
     """
 
-    setup: Setup
-    toggles: Toggles
-    finish: Callable[[Setup], Scenario]
+    setup: "Setup"
+    toggles: "Toggles"
+    finish: "Callable[[Setup], Scenario]"
     remarks: tuple[str, ...] = ()
 
     def under(self, layers: tuple[Layer, ...]) -> Scenario:
@@ -100,6 +102,8 @@ class Servers:
         """Return the servers with their kernels."""
         server = self.own
         if isinstance(server, ToggledServer) and self._is_eager():
+            from servetwin.sim.techniques.setup import with_eager_kernels
+
             return replace(server, setup=with_eager_kernels(server.setup))
         return server
 

@@ -4,8 +4,6 @@ import json
 import os
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any, TypeVar
@@ -17,10 +15,11 @@ from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.hf_config import model_from_hf_config
 from servetwin.sim.catalogue.hub_names import find_name, hub_models, plain_name
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.catalogue.shipped import shipped, shipped_text
 from servetwin.workloads.errors import ShapeError, did_you_mean
 from servetwin.workloads.files import document
 
-__all__ = ["find_hardware", "find_model", "plain_name", "shipped_hardware", "shipped_models"]
+__all__ = ["find_hardware", "find_model", "plain_name"]
 
 Entry = TypeVar("Entry", ModelShape, Hardware)
 
@@ -38,7 +37,7 @@ def find_model(name: str) -> ModelShape:
     """
     if not _is_file(name) and (known := find_name(name, _model_named)) is not None:
         return known
-    text = _text(name, "models", "model", (*_shipped("models"), *hub_models()))
+    text = _text(name, "models", "model", (*shipped("models"), *hub_models()))
     entry = _object(text, name)
     if entry.keys() & _HF_KEYS:
         return model_from_hf_config(_with_formats(entry, Path(name)), _model_name(Path(name)), name)
@@ -47,13 +46,13 @@ def find_model(name: str) -> ModelShape:
 
 def _model_named(name: str) -> ModelShape | None:
     """Return an entry that is shipped as a file."""
-    if name not in _shipped("models"):
+    if name not in shipped("models"):
         return None
-    return _checked(ModelShape, _folder("models").joinpath(f"{name}.json").read_text("utf-8"), name)
+    return _checked(ModelShape, shipped_text("models", name), name)
 
 
 def _is_file(name: str) -> bool:
-    return name.endswith(".json") or (name not in _shipped("models") and os.path.isfile(name))
+    return name.endswith(".json") or (name not in shipped("models") and os.path.isfile(name))
 
 
 def _with_formats(config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -73,29 +72,9 @@ def find_hardware(name: str) -> Hardware:
     Raises ``ShapeError`` naming the file and field that are wrong, or the nearest shipped name.
     """
     name = _device_names().get(_squeezed(name), name)
-    text = _text(name, "devices", "device", _shipped("devices"))
+    text = _text(name, "devices", "device", shipped("devices"))
     _object(text, name)
     return _checked(Hardware, text, name)
-
-
-def shipped_models() -> list[str]:
-    """Return the names of the models that come as files, which ``docs/catalogues.md`` lists."""
-    return _shipped("models")
-
-
-def shipped_hardware() -> list[str]:
-    """Return the names of the devices that come with the package."""
-    return _shipped("devices")
-
-
-def _folder(folder: str) -> Traversable:
-    return resources.files("servetwin.sim").joinpath("catalogue").joinpath(folder)
-
-
-@cache
-def _shipped(folder: str) -> list[str]:
-    names = (entry.name for entry in _folder(folder).iterdir())
-    return sorted(name.removesuffix(".json") for name in names if name.endswith(".json"))
 
 
 # Words of a device's name that say no more than who made it.
@@ -106,9 +85,9 @@ _MAKERS = ("nvidia", "geforce", "amd", "instinct", "intel", "google", "cloud", "
 def _device_names() -> dict[str, str]:
     """Return the shipped name of each device by every name that it goes by, squeezed."""
     names: dict[str, str] = {}
-    for shipped in _shipped("devices"):
-        entry = json.loads(_folder("devices").joinpath(f"{shipped}.json").read_text("utf-8"))
-        names |= {_squeezed(name): shipped for name in (shipped, *entry.get("aliases", ()))}
+    for known in shipped("devices"):
+        entry = json.loads(shipped_text("devices", known))
+        names |= {_squeezed(name): known for name in (known, *entry.get("aliases", ()))}
     return names
 
 
@@ -118,8 +97,8 @@ def _squeezed(name: str) -> str:
 
 
 def _text(name: str, folder: str, what: str, known: Iterable[str]) -> str:
-    if name in _shipped(folder):
-        return _folder(folder).joinpath(f"{name}.json").read_text("utf-8")
+    if name in shipped(folder):
+        return shipped_text(folder, name)
     if not (name.endswith(".json") or os.path.exists(name)):
         raise _unknown(name, known, what)
     try:

@@ -24,7 +24,6 @@ from servetwin.sim.records.columns import Frame, columns_of, rows_of
 from servetwin.sim.records.metrics import LATENCIES, VISIBLE, figure
 from servetwin.sim.records.run import Run
 from servetwin.sim.step_times.provenance import Source, Sourced, run_provenance
-from servetwin.sim.step_times.roofline.power import POWER, full_power_s, powered, unmeasured
 from servetwin.sim.step_times.server_model import ServerModel
 from servetwin.workloads.trace import Trace
 
@@ -236,6 +235,8 @@ class Energy:
 
 def require_energy(scenario: Scenario) -> None:
     """Raise ``PolicyError`` where the energy of a server is not known."""
+    from servetwin.sim.step_times.roofline.power import powered
+
     for server in scenario.profiles:
         powered(server)
 
@@ -245,6 +246,8 @@ def run_energy(run: Run, scenario: Scenario) -> Energy:
 
     Raises ``PolicyError`` as ``powered`` does.
     """
+    from servetwin.sim.step_times.roofline.power import full_power_s, powered, unmeasured
+
     steps, ranks = columns_of(run.table("steps")), scenario.cluster.ranks
     span_s = float(steps["end_s"].max() - steps["start_s"].min())
     paid_h = run.extra.get("fleet", {}).get("hours_by_replica")
@@ -264,4 +267,6 @@ def run_energy(run: Run, scenario: Scenario) -> Energy:
 
 def _with_ends(name: str, value: float) -> Interval:
     """Return a figure with the interval in which nine of ten points of another device lay."""
+    from servetwin.sim.step_times.roofline.power import POWER
+
     return Interval(value, *(value * factor for factor in POWER["measured_over_predicted"][name]))

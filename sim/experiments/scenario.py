@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from math import inf
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -14,15 +14,8 @@ from servetwin.policies.config import MOST, PolicyConfig, require
 from servetwin.policies.queues.quotas import parse_quotas
 from servetwin.policies.registry import ROUTERS
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
-from servetwin.sim.catalogue.catalogue import shipped_hardware
-from servetwin.sim.catalogue.layout import Layout
-from servetwin.sim.catalogue.model import ModelShape
-from servetwin.sim.core.autoscaling import parse_rule
-from servetwin.sim.core.cluster import simulate_cluster
-from servetwin.sim.core.faults import parse_faults
-from servetwin.sim.core.fleet.gateway import FleetPlan
+from servetwin.sim.catalogue.shipped import shipped_hardware
 from servetwin.sim.core.kv_transfer import KVLink
-from servetwin.sim.core.pools import Pool, Role
 from servetwin.sim.core.recorder import Recorder
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.records.run import Run
@@ -30,13 +23,17 @@ from servetwin.sim.step_times.acceptance import Verifier, require_acceptance
 from servetwin.sim.step_times.extrapolation import draw_extrapolation_factor
 from servetwin.sim.step_times.profile import Profile, StepTimeFit
 from servetwin.sim.step_times.provenance import Origin
-from servetwin.sim.step_times.roofline.server import RooflineServer
 from servetwin.sim.step_times.server_model import ServerModel, StepTimeSource
 from servetwin.sim.step_times.step_time import StepNoise, StepTime
-from servetwin.sim.step_times.tables import TableProfile
 from servetwin.workloads.errors import PolicyError
 from servetwin.workloads.graphs.task_graph import form_a_loop
 from servetwin.workloads.request import Request
+
+if TYPE_CHECKING:
+    from servetwin.sim.catalogue.layout import Layout
+    from servetwin.sim.catalogue.model import ModelShape
+    from servetwin.sim.core.fleet.gateway import FleetPlan
+    from servetwin.sim.core.pools import Pool, Role
 
 _ROUTERS_WITHOUT_CHANCE = ROUTERS.keys() - {"random", "power-of-two"}
 
@@ -113,8 +110,15 @@ class ClusterConfig:
         self._try_out()
 
     @property
-    def fleet(self) -> FleetPlan | None:
+    def fleet(self) -> "FleetPlan | None":
         """What happens to the servers; None where nothing does."""
+        settings = {self.autoscaling, self.faults, self.quotas, self.timeout_s, self.hedge_s}
+        if settings <= {"", None}:
+            return None
+        from servetwin.sim.core.autoscaling import parse_rule
+        from servetwin.sim.core.faults import parse_faults
+        from servetwin.sim.core.fleet.gateway import FleetPlan
+
         rule = parse_rule(self.autoscaling) if self.autoscaling else None
         plan = FleetPlan(
             self.replicas, parse_faults(self.faults), rule, self.detection_s, self.retries,
@@ -125,7 +129,7 @@ class ClusterConfig:
         return None if plan == nothing else plan
 
     @classmethod
-    def of(cls, layout: Layout, model: ModelShape) -> Self:
+    def of(cls, layout: "Layout", model: "ModelShape") -> Self:
         """Return one server of ``layout``.
 
         Attention ranks of a model without experts are servers of their own.
@@ -200,7 +204,7 @@ class Scenario:
         """Return the profile of every server, in their order."""
         return [profile for profile, count, _ in self.pools() for _ in range(count)]
 
-    def pools(self) -> list[tuple[ServerModel, int, Role]]:
+    def pools(self) -> "list[tuple[ServerModel, int, Role]]":
         """Return the profile of each pool of servers, how many they are, and what they do."""
         cluster = self.cluster
         if not cluster.splits:
@@ -251,6 +255,8 @@ def replicate(
     closed_loop = cluster.closed_loop is not False and form_a_loop(trace)
     recorder = recorder or Recorder(scenario.profile.api.model())
     if len(scenario.replicas()) > 1 or closed_loop or cluster.fleet:
+        from servetwin.sim.core.cluster import simulate_cluster
+
         run = simulate_cluster(
             trace, _pools(scenario, models), RouterConfig(cluster.router, cluster.staleness_s),
             RouterConfig(cluster.decode_router, cluster.staleness_s), _link(scenario),
@@ -284,7 +290,9 @@ def _model(fit: StepTimeSource, rng: np.random.Generator | None, factor: float |
     return fit.drawn(rng)
 
 
-def _pools(scenario: Scenario, models: list[StepTime]) -> list[Pool]:
+def _pools(scenario: Scenario, models: list[StepTime]) -> "list[Pool]":
+    from servetwin.sim.core.pools import Pool
+
     cluster = scenario.cluster
     if cluster.splits and len(models) > 2:
         raise PolicyError("a prefill/decode split takes at most two profiles: one per pool")
@@ -323,14 +331,17 @@ def devices_of(server: ServerModel) -> tuple[str, int]:
     The name is that of the catalogue if it is known there. A profile is of one device unless its
     facts of the engine have ``devices``.
     """
+    if isinstance(server, Profile):
+        name = server.engine.get("device") or server.machine.get("processor") or ""
+        return _known(str(name)) or UNKNOWN_DEVICE, int(server.engine.get("devices", 1))
+    from servetwin.sim.step_times.roofline.server import RooflineServer
+    from servetwin.sim.step_times.tables import TableProfile
+
     if isinstance(server, RooflineServer):
         deployment = server.deployment
         return deployment.hardware.name, deployment.parallel.devices
     if isinstance(server, TableProfile):
         return server.device or UNKNOWN_DEVICE, server.devices
-    if isinstance(server, Profile):
-        name = server.engine.get("device") or server.machine.get("processor") or ""
-        return _known(str(name)) or UNKNOWN_DEVICE, int(server.engine.get("devices", 1))
     return UNKNOWN_DEVICE, 1
 
 

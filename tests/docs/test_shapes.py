@@ -7,8 +7,6 @@ import pytest
 from servetwin.sim.catalogue.catalogue import (
     find_hardware,
     find_model,
-    shipped_hardware,
-    shipped_models,
 )
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import (
@@ -20,6 +18,7 @@ from servetwin.sim.catalogue.layers import (
     Recurrence,
 )
 from servetwin.sim.catalogue.model import LayerGroup, ModelShape
+from servetwin.sim.catalogue.shipped import shipped_hardware, shipped_models
 from tests.support.paths import DOCS
 
 PAGE = (DOCS / "catalogues.md").read_text()

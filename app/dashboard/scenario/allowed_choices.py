@@ -17,9 +17,10 @@ from pydantic import TypeAdapter
 from servetwin.app.scenario.files.scenario_file import ScenarioFile
 from servetwin.app.scenario.options.common import Additions
 from servetwin.policies.registry import EVICTION_ORDERS, MEMORIES, ROUTERS, SCHEDULERS
-from servetwin.sim.catalogue.catalogue import find_model, shipped_hardware, shipped_models
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.hub_names import find_name, hub_models
 from servetwin.sim.catalogue.links import known_machines
+from servetwin.sim.catalogue.shipped import shipped_hardware, shipped_models
 from servetwin.sim.experiments.scenario import devices_of
 from servetwin.sim.step_times.profile import load_profile, shipped_profiles
 from servetwin.sim.step_times.tables.kernel_library import backends_with_tables

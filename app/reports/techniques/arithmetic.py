@@ -15,10 +15,11 @@ from servetwin.app.scenario.options.techniques import (
     MemoryOptions,
 )
 from servetwin.app.words import asset_table
-from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.hardware import Hardware
 from servetwin.sim.catalogue.layers import Attention
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.catalogue.shipped import shipped_models
 from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     devices_for,

@@ -65,23 +65,24 @@ class Deployment(TableOptions):
 
         Raises ``PolicyError`` for options that do not go together.
         """
-        from servetwin.app.scenario.deployments import as_served, require_expressed
         from servetwin.app.scenario.servers import Servers, ToggledServer
-        from servetwin.sim.catalogue.layout import Layout
-        from servetwin.sim.catalogue.links import find_link
-        from servetwin.sim.catalogue.servers import read_server
         from servetwin.sim.experiments.scenario import ClusterConfig, Scenario
         from servetwin.sim.step_times.server_model import load_server
-        from servetwin.sim.techniques.registry import build_setup, parse_efficiency
 
         self.require_named()
         self.check()
-        server = read_server(self.server) if self.server else None
-        layout = Layout.parse(self.layout) if self.layout else None
-        name = self.model or (server.model if server else None)
         if self.profile:
             first, *more = [load_server(profile) for profile in self.profile]
             return Servers(Scenario(first.policy_config(), first, ClusterConfig(), tuple(more)))
+        from servetwin.app.scenario.deployments import as_served, require_expressed
+        from servetwin.sim.catalogue.layout import Layout
+        from servetwin.sim.catalogue.links import find_link
+        from servetwin.sim.catalogue.servers import read_server
+        from servetwin.sim.techniques.registry import build_setup, parse_efficiency
+
+        server = read_server(self.server) if self.server else None
+        layout = Layout.parse(self.layout) if self.layout else None
+        name = self.model or (server.model if server else None)
         if name is None:
             raise PolicyError(f"--server: {self.server} names no model; add --model")
         from servetwin.app.scenario.table_servers import best_tables, layer_server, table_server
@@ -155,8 +156,6 @@ class Deployment(TableOptions):
 
     def check(self) -> None:
         """Raise ``PolicyError`` for options that do not go together; read no file."""
-        from servetwin.sim.catalogue.layout import Layout
-
         TableOptions.check(self)
         given = self.settings()
         if self.profile:
@@ -169,6 +168,8 @@ class Deployment(TableOptions):
         elif given and not self.gpu and (self.kind != "layers" or given.keys() & _OF_A_GPU):
             raise PolicyError("--gpu: --model and --gpu go together")
         if self.layout is not None:
+            from servetwin.sim.catalogue.layout import Layout
+
             Layout.parse(self.layout)
 
 

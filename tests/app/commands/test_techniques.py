@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from servetwin.sim.catalogue.catalogue import shipped_models
+from servetwin.sim.catalogue.shipped import shipped_models
 from tests.support.command import refused, servetwin
 
 

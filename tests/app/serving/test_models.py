@@ -6,9 +6,10 @@ import pytest
 
 from servetwin.app.serving.models import model_of, shape_of
 from servetwin.engine.models.model_config import PRESETS
-from servetwin.sim.catalogue.catalogue import find_model, shipped_models
+from servetwin.sim.catalogue.catalogue import find_model
 from servetwin.sim.catalogue.layers import Attention, Dense, Mixer, Recurrence
 from servetwin.sim.catalogue.model import ModelShape
+from servetwin.sim.catalogue.shipped import shipped_models
 from servetwin.workloads.errors import PolicyError
 from tests.support.engine_oracle import draw_weights
 from tests.support.model_matrix import ALL_MODELS

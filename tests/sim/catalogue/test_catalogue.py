@@ -7,9 +7,8 @@ from servetwin.engine.models.tensor_layout import parameters
 from servetwin.sim.catalogue.catalogue import (
     find_hardware,
     find_model,
-    shipped_hardware,
-    shipped_models,
 )
+from servetwin.sim.catalogue.shipped import shipped_hardware, shipped_models
 
 BYTES = 2  # per element, in all tables
 

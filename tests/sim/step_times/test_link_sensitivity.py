@@ -1,6 +1,6 @@
 """What half of a link's bandwidth changes is said with an answer that depends on it."""
 
-from servetwin.sim.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.links import find_link
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.parallel import Parallel

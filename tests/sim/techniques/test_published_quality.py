@@ -21,7 +21,8 @@ def test_every_source_is_used_and_dated() -> None:
 
 
 def test_models_of_the_catalogue_have_the_size_of_the_catalogue() -> None:
-    from servetwin.sim.catalogue.catalogue import find_model, shipped_models
+    from servetwin.sim.catalogue.catalogue import find_model
+    from servetwin.sim.catalogue.shipped import shipped_models
 
     shared = {n: size for n, size in published_quality().models.items() if n in shipped_models()}
     assert len(shared) >= 6

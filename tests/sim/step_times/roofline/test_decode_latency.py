@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.shipped import shipped_models
 from servetwin.sim.step_times.roofline.decode_latency import (
     decode_latency,
     ideal_deployment,

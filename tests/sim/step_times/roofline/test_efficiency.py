@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue import find_hardware, find_model
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.efficiency import (
     DEFAULT,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.config import PolicyConfig
-from servetwin.sim.catalogue.catalogue import find_model, shipped_models
+from servetwin.sim.catalogue.catalogue import find_model
+from servetwin.sim.catalogue.shipped import shipped_models
 from servetwin.sim.step_times.roofline.memory import largest_step, memory_sizes
 from servetwin.sim.step_times.roofline.step_memory import (
     DRAWN_LOGIT_BYTES,

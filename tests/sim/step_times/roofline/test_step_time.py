@@ -10,9 +10,8 @@ from servetwin.policies.config import PolicyConfig
 from servetwin.sim.catalogue.catalogue import (
     find_hardware,
     find_model,
-    shipped_hardware,
-    shipped_models,
 )
+from servetwin.sim.catalogue.shipped import shipped_hardware, shipped_models
 from servetwin.sim.core.simulate import simulate
 from servetwin.sim.step_times.roofline.deployment import Deployment
 from servetwin.sim.step_times.roofline.step_time import roofline_step_time

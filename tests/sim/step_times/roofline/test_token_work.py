@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servetwin.policies.batch import BatchShape
-from servetwin.sim.catalogue.catalogue import find_hardware, find_model, shipped_models
+from servetwin.sim.catalogue.catalogue import find_hardware, find_model
 from servetwin.sim.catalogue.quantisation import Quantisation
+from servetwin.sim.catalogue.shipped import shipped_models
 from servetwin.sim.step_times.roofline.decode_latency import RooflineEstimate, ideal_deployment
 from servetwin.sim.step_times.roofline.matrix_products import (
     Work,
