@@ -12,14 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from servetwin.app.command import (
-    Command,
-    UsageError,
-    completions,
-    lasting_imports,
-    read_plainly,
-    section,
-)
+from servetwin.app.command import Command, UsageError, completions, section
 from servetwin.app.last_net import is_out_of_memory, last_words
 from servetwin.core_cache import PURE, CompiledCore
 
@@ -40,8 +33,7 @@ class LazyCommands(Mapping[str, Command]):
     def __getitem__(self, name: str) -> Command:
         if name not in self._built:
             module, _, function = COMMANDS[name][0].partition(":")
-            with lasting_imports():
-                command = getattr(import_module(f"servetwin.app.commands.{module}"), function)
+            command = getattr(import_module(f"servetwin.app.commands.{module}"), function)
             self._built[name] = _built(name, command)
             self._built[name].all = self
             self._built[name].complete_second_words()
@@ -72,7 +64,7 @@ class CommandLine(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options of the program; print the help of a command, which runs nothing."""
-        read_plainly(self, ctx)
+        Command.as_given(self, ctx)
         flags = {"--help", "--help-all"} & set(args)
         if flags and not args[0].startswith("-"):
             _, command, _ = self.resolve_command(ctx, args)

@@ -4,12 +4,10 @@
 of settings, ``{policies.kv}``, are filled in when they are shown: that takes imports.
 """
 
-import gc
 import inspect
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import groupby, pairwise
@@ -22,8 +20,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
-from servetwin.workloads.program.collector import no_garbage_collection
-
 # Of click, or of the copy of click that newer versions of typer have.
 UsageError: Any = typer.BadParameter.__base__
 # Of a help text, and of the names in it.
@@ -31,10 +27,8 @@ WIDTH, COLUMN = 100, 30
 _TOO_MANY = "Got an unexpected extra argument; a header with spaces needs quotes"
 # Makes the value of a parameter of one of these kinds from its texts.
 _PLAIN: Mapping[Any, Any] = {
-    (kind,): made
-    for made, alone in ((str, str), (Path, Path), (list, list[str]))
-    for kind in (alone, alone | None)
-}
+    (str,): str, (str | None,): str, (Path,): Path, (Path | None,): Path, (list[str] | None,): list,
+}  # fmt: skip
 _VALUES = {bool: "", int: "INTEGER", float: "NUMBER", str: "TEXT", Path: "PATH"}
 
 Commands = Mapping[str, "Command"]
@@ -71,7 +65,7 @@ class Command(TyperCommand):
 
         An option whose metavar is in brackets, ``[HOST:PORT]``, may stand alone: it is empty then.
         """
-        read_plainly(self, ctx)
+        self.as_given(self, ctx)
         has_header = any(argument.startswith("--header") for argument in args)
         try:
             args = _with_empty_values(args, self.params)
@@ -86,6 +80,16 @@ class Command(TyperCommand):
             if right and type(error).__name__ == "NoSuchOption":
                 error.message, error.possibilities = right, None
             raise
+
+    @staticmethod
+    def as_given(command: Any, context: Any) -> None:
+        """Take plain texts, and what is not given, as they are: typer's validators take time."""
+        hints = inspect.signature(command.callback).parameters
+        kinds = {name: get_args(hint.annotation)[:1] for name, hint in hints.items()}
+        for each in command.get_params(context):
+            made = _PLAIN.get(kinds.get(each.name))
+            if not isinstance(each.process_value, partial):
+                each.process_value = partial(_processed, each, made, each.process_value)
 
     def help_text(self, *, everything: bool = False) -> str:
         """Return the usage, what the command does, its arguments and its options."""
@@ -252,15 +256,6 @@ def _with_empty_values(args: Sequence[str], parameters: Sequence[Any]) -> list[s
     ]
 
 
-def read_plainly(command: Any, ctx: Any) -> None:
-    """Take what is not given, and plain texts, as they are: typer's validators are slow to make."""
-    hints = inspect.signature(command.callback).parameters
-    for each in command.get_params(ctx):
-        made = _PLAIN.get(get_args(hints[each.name].annotation)[:1]) if each.name in hints else None
-        if not isinstance(each.process_value, partial):
-            each.process_value = partial(_processed, each, made, each.process_value)
-
-
 def _processed(parameter: Any, made: Any, process: Any, context: Any, value: Any) -> Any:
     is_own = value is parameter.default and isinstance(value, tuple(_VALUES))
     if (value is None or is_own) and not parameter.required:
@@ -269,11 +264,3 @@ def _processed(parameter: Any, made: Any, process: Any, context: Any, value: Any
     if made and texts and all(isinstance(text, str) and text.isascii() for text in texts):
         return made(value)
     return process(context, value)
-
-
-@contextmanager
-def lasting_imports() -> Iterator[None]:
-    """Import with the garbage collector off (15 % faster); later it skips what was imported."""
-    with no_garbage_collection():
-        yield
-        gc.freeze()

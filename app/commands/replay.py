@@ -5,15 +5,10 @@ from typing import Annotated
 
 from typer import Argument
 
-from servetwin.app.command import lasting_imports
 from servetwin.app.scenario.options.common import TRACE, PictureOptions
 from servetwin.app.scenario.options.groups import takes_options
 from servetwin.app.scenario.options.policy import ScenarioOptions
-from servetwin.app.scenario.options.simulations import (
-    KEPT,
-    ReplayOptions,
-    RunOptions,
-)
+from servetwin.app.scenario.options.simulations import KEPT, ReplayOptions, RunOptions
 
 OptionalTrace = Annotated[Path | None, TRACE]
 
@@ -30,8 +25,8 @@ def replay(
 ) -> None:
     """Simulate TRACE under a policy and print TTFT, TPOT, throughput with their intervals."""
     plotted = picture.file(overwrite=replayed.overwriting.overwrite, runs=1)
-    with lasting_imports():
-        from servetwin.app.tasks.replay import Replay
+    from servetwin.app.tasks.replay import Replay
+
     run = Replay.read(options, replayed, trace)
     run.replay(single, plotted, picture.chart)
 
@@ -50,7 +45,7 @@ def replay_compare(
 ) -> None:
     """Simulate TRACE under two policies over the same seeds, and print how B differs from A."""
     plotted = picture.file(overwrite=replayed.overwriting.overwrite, runs=2)
-    with lasting_imports():
-        from servetwin.app.tasks.replay import Replay
+    from servetwin.app.tasks.replay import Replay
+
     run = Replay.read(options, replayed, trace)
     run.compare((a, b), single.replications, plotted, picture.chart)

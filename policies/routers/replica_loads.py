@@ -52,7 +52,7 @@ class ReplicaLoads:
 
     The cluster calls ``sent`` and ``ended``; a router reads ``requests``, ``tokens`` and
     ``queues``, which are those of the last report. ``read_load`` reads the load of a replica,
-    ``read_hit`` the tokens of a prompt that its prefix cache holds.
+    ``read_hits`` the tokens of a prompt that each prefix cache holds.
     ``speeds`` compares the replicas' hardware. ``before_report`` is called where all must be known
     that has ended until now: in between,
     replicas may be simulated as late as they are needed.
@@ -64,7 +64,7 @@ class ReplicaLoads:
         self.speeds = tuple(speeds)
         self.before_report: Callable[[], None] | None = None
         self.read_load: Callable[[int], Load] | None = None
-        self.read_hit: Callable[[int, Request], int] | None = None
+        self.read_hits: Callable[[Request], list[int]] | None = None
         self._staleness_s = staleness_s
         self._requests, self._tokens = [0] * len(speeds), [0] * len(speeds)
         self._queues: list[tuple[int, int]] = []
@@ -99,11 +99,10 @@ class ReplicaLoads:
         return self._queues or [(0, 0)] * len(self.speeds)
 
     def hits(self, request: Request) -> list[int]:
-        """Return the tokens of a prompt that the caches of each replica hold now."""
+        """Return the tokens of a prompt that the caches of each replica hold now; none: all 0."""
         if self.before_report is not None:
             self.before_report()
-        read = self.read_hit
-        return [0 if read is None else read(place, request) for place in range(len(self.speeds))]
+        return [] if self.read_hits is None else self.read_hits(request)
 
     def moved(self, places: Listed[int], speeds: Listed[float]) -> "ReplicaLoads":
         """Return the loads of replicas with these speeds, as of now; who was not here is idle.
@@ -113,7 +112,7 @@ class ReplicaLoads:
         for _, place, requests, tokens in self._unreported:
             self._change(place, requests, tokens)
         loads = ReplicaLoads(speeds, self._staleness_s)
-        loads.read_load, loads.read_hit = self.read_load, self.read_hit
+        loads.read_load, loads.read_hits = self.read_load, self.read_hits
         loads._report_s = self._report_s
         for before, place in enumerate(places):
             if place >= 0:

@@ -11,7 +11,7 @@ from struct import Struct
 
 import numpy as np
 
-from servetwin.policies.routers.least_loaded import LeastLoaded
+from servetwin.policies.routers.least_loaded import LeastLoaded, ReportedLoads
 from servetwin.policies.routers.replica_loads import ReplicaLoads, RouterConfig
 from servetwin.policies.routers.router import Router
 from servetwin.workloads.native_class import mypyc_attr
@@ -81,12 +81,15 @@ class LeastToCompute(RouterBase):
     Dynamo's KV router and llm-d's precise scorer weigh load against such an index of all caches.
     """
 
+    def __init__(self, loads: ReplicaLoads, config: RouterConfig, rng: np.random.Generator) -> None:
+        super().__init__(loads, config, rng)
+        self._tokens, self._speeds = ReportedLoads(loads, loads.tokens), np.array(loads.speeds)
+
     def choose(self, request: Request, now_s: float) -> int:
         """Return the place with the fewest tokens to compute, for the replica's speed."""
-        loads, hits, own = self._loads, self._loads.hits(request), request.total_tokens
-        each = zip(loads.tokens(now_s), hits, loads.speeds, strict=True)
-        costs = [(tokens + own - hit) / speed for tokens, hit, speed in each]
-        return costs.index(min(costs))
+        hits = self._loads.hits(request)
+        tokens = self._tokens.at(now_s) + request.total_tokens
+        return int(((tokens - np.array(hits) if hits else tokens) / self._speeds).argmin())
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -137,6 +137,7 @@ class RoutedReplicas:
         self.all, self._speeds = self.replicas, self.replica_loads.speeds
         self._all_keys = [keys_of(replica.scheduler.memory) for replica in self.replicas]
         self._keys = self._all_keys
+        self._kinds_of_keys = dict.fromkeys(filter(None, self._all_keys))
         self._places = range(len(self.replicas))
         # The number, among all, of the replica at each place.
         self._members: Listed[int] = self._places
@@ -146,7 +147,7 @@ class RoutedReplicas:
         self._keeps_loads = not is_blind(self.router)
         if self._keeps_loads:
             self.replica_loads.read_load = self._load
-            self.replica_loads.read_hit = self._hit
+            self.replica_loads.read_hits = self._hits
             for number, replica in enumerate(self.replicas):
                 replica.listeners.append(partial(self.take_out, number))
 
@@ -233,11 +234,13 @@ class RoutedReplicas:
     def _load(self, place: int) -> Load:
         return self.replicas[place].scheduler.load()
 
-    def _hit(self, place: int, request: Request) -> int:
-        keys = self._keys[place]
-        if keys is None:
-            return 0
-        return self.replicas[place].scheduler.memory.cached_prefix(as_sequence(request, 0.0, keys))
+    def _hits(self, request: Request) -> list[int]:
+        """Return the tokens of a prompt that each cache holds; nothing where no block is named."""
+        if not request.prefix_block_ids:
+            return []
+        named = {keys: as_sequence(request, 0.0, keys) for keys in self._kinds_of_keys}
+        each = zip(self.replicas, self._keys, strict=True) if named else ()
+        return [r.scheduler.memory.cached_prefix(named[keys]) if keys else 0 for r, keys in each]
 
     def take_out(self, number: int, seq: Sequence, refusal: Refusal | None) -> None:
         """Take a sequence that has ended out of the load of the replica of this number."""

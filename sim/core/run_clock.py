@@ -48,7 +48,7 @@ class AffineClock(RunClock):
     def __init__(self, model: AffineStepTime) -> None:
         self._affine = model.affine
         self._shape_of = shape_for(model)
-        self._of_totals = model.of_totals if isinstance(model, LinearStepTime) else None
+        self._linear = model if isinstance(model, LinearStepTime) else None
         self._decodes = model.decodes
         self._first = self._slope = 0
 
@@ -60,8 +60,8 @@ class AffineClock(RunClock):
             first, slope = self._decodes[decodes]
             first += slope * (group.context_tokens + decodes)
             slope *= decodes
-        elif totals is not None and (of_totals := self._of_totals) and not batch.drafted:
-            first, slope = of_totals(totals, swapped)
+        elif totals is not None and (linear := self._linear) is not None and not batch.drafted:
+            first, slope = linear.of_totals(totals, swapped)
         else:
             first, slope = self._affine(self._shape_of(batch))
         self._first, self._slope = first, slope

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from servetwin.policies.block_keys import BlockKeys, PrefixKeys
 from servetwin.policies.protocols import KVMemory, Scheduler
@@ -110,11 +111,14 @@ def finished_run(recorder: Recorder, wall_s: float) -> Run:
     )  # fmt: skip
 
 
+_prefix_keys = cache(PrefixKeys)  # they have no state, and equal ones are one
+
+
 def keys_of(memory: KVMemory) -> BlockKeys | None:
     """Return the names of prompt blocks, by the ids of the trace, where a memory shares them."""
     if not memory.shares_prefixes:
         return None
-    return PrefixKeys(memory.block_tokens, getattr(memory, "apart_by_adapter", False))
+    return _prefix_keys(memory.block_tokens, getattr(memory, "apart_by_adapter", False))
 
 
 def as_sequence(

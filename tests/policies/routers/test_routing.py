@@ -73,7 +73,7 @@ def test_kv_aware_weighs_what_a_cache_holds_against_what_is_to_be_computed() -> 
     """A prompt of 90 tokens and 10 of output; 60 of it are at place 1, which has 50 or 70."""
     for outstanding, place in ((50, 1), (70, 0)):
         replicas = ReplicaLoads((1, 1))
-        replicas.read_hit = lambda at, _: (0, 60)[at]
+        replicas.read_hits = lambda _: [0, 60]
         replicas.sent(1, outstanding, 0.0)
         router = router_of(RouterConfig("kv-aware"), replicas)
         assert router.choose(request("a", prompt=90, output=10), 0.0) == place
