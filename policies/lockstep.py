@@ -24,9 +24,9 @@ class LastStep(NamedTuple):
 
 
 NO_STEP = LastStep(0, 0)
-# Of the numbers that members get as they join.
-_JOIN_BITS = 32
-_JOINS = (1 << _JOIN_BITS) - 1
+_PLACE_BITS = 32
+# Masks the place in a ``pair``.
+PLACES = (1 << _PLACE_BITS) - 1
 
 
 class GrowingMemory(Protocol):
@@ -141,7 +141,7 @@ class Lockstep(DecodeGroup):
         ended = []
         ends, after = self._ends, pair(now + 1, 0)
         while ends and ends[0] < after:
-            seq = self._members.get(heappop(ends) & _JOINS)
+            seq = self._members.get(heappop(ends) & PLACES)
             if seq is not None:
                 self._take_out(seq)
                 ended.append(seq)
@@ -154,10 +154,10 @@ class Lockstep(DecodeGroup):
     def steps_to_end(self) -> int:
         """Return the steps until the next member ends; at least one member is needed."""
         ends = self._ends
-        while self._past_ends and ends[0] & _JOINS not in self._members:
+        while self._past_ends and ends[0] & PLACES not in self._members:
             heappop(ends)
             self._past_ends -= 1
-        return (ends[0] >> _JOIN_BITS) - self.steps
+        return (ends[0] >> _PLACE_BITS) - self.steps
 
     def longest_tokens(self) -> int:
         """Return the most computed tokens of a member; at least one member is needed."""
@@ -168,8 +168,8 @@ class Lockstep(DecodeGroup):
             heapify(leads)
             self._leads = leads
         while True:
-            if leads[0] & _JOINS in members:
-                return self.steps - (leads[0] >> _JOIN_BITS)
+            if leads[0] & PLACES in members:
+                return self.steps - (leads[0] >> _PLACE_BITS)
             heappop(leads)
 
     def known_tokens(self, seq: Sequence) -> int:
@@ -238,6 +238,6 @@ class Lockstep(DecodeGroup):
         return taken
 
 
-def pair(step: int, join: int) -> int:
-    """Return a number in the order of (step, join): a heap compares it faster than a tuple."""
-    return (step << _JOIN_BITS) + join
+def pair(time: int, place: int) -> int:
+    """Return a number in the order of (time, place): a heap compares it faster than a tuple."""
+    return (time << _PLACE_BITS) + place

@@ -8,6 +8,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import Literal
 
 from servetwin.policies.config import PolicyConfig, require
+from servetwin.policies.lockstep import PLACES, pair
 from servetwin.policies.protocols import Load, Refusal
 from servetwin.policies.routers.replica_loads import ReplicaLoads
 from servetwin.policies.routers.router import Router
@@ -39,8 +40,8 @@ class OnDemand:
         # The tick up to which nothing more comes.
         self.now = 0
         self._replicas = replicas
-        # A heap of (tick of the next decision, place), once a router has read loads.
-        self._due: list[tuple[int, int]] = []
+        # Once a router has read loads, a heap of the next decisions (``pair`` of tick and place).
+        self._due: list[int] = []
         self._is_read = False
         for replica in replicas:
             replica.on_demand = True
@@ -50,15 +51,16 @@ class OnDemand:
         due, replicas, tick = self._due, self._replicas, self.now
         if not self._is_read:
             self._is_read = True
-            due += [(r.due, place) for place, r in enumerate(replicas) if r.due < NEVER]
+            due += [pair(r.due, place) for place, r in enumerate(replicas) if r.due < NEVER]
             heapify(due)
-        while due and due[0][0] < tick:
-            at, place = due[0]
+        end = pair(tick, 0)
+        while due and due[0] < end:
+            place = due[0] & PLACES
             replica = replicas[place]
-            if replica.due == at:  # else the plan has changed, and the new one is in the heap too
+            if pair(replica.due, place) == due[0]:  # else the plan has changed: it is here twice
                 replica.catch_up(tick)
                 if replica.due < NEVER:
-                    heapreplace(due, (replica.due, place))
+                    heapreplace(due, pair(replica.due, place))
                     continue
             heappop(due)
 
@@ -76,7 +78,7 @@ class OnDemand:
         return refusal
 
     def _note(self, place: int) -> None:
-        heappush(self._due, (self._replicas[place].due, place))
+        heappush(self._due, pair(self._replicas[place].due, place))
         if len(self._due) > _MOST_NOTES * len(self._replicas):  # no router reads loads any more
             self._due.clear()
             self._is_read = False
