@@ -130,16 +130,25 @@ def test_help_imports_nothing_heavy() -> None:
     assert not [name for name in imported.split() if name.startswith("servetwin.app.commands")]
 
 
-def test_replay_makes_no_frame() -> None:
-    arguments = ["servetwin", "replay", str(SAMPLE), *SERVER, "--limit", "20"]
+def test_replay_of_a_profile_loads_what_it_needs() -> None:
+    arguments = ["servetwin", "replay", str(SAMPLE), *SERVER, "--router", "random"]
     program = (
-        f"import sys, atexit; sys.argv = {arguments}; "
+        f"import sys, atexit, gc, os; sys.argv = {arguments}; "
+        "os.environ.pop('OPENBLAS_NUM_THREADS', None); "
+        "searches = lambda: sum(each['collections'] for each in gc.get_stats()); "
         "atexit.register(lambda: print('imported', *sys.modules)); "
-        "from servetwin.app.cli import main; main()"
+        "from servetwin.__main__ import main; before = searches(); "
+        "atexit.register(lambda: print(os.environ['OPENBLAS_NUM_THREADS'], searches() - before)); "
+        "main()"
     )
     text, _, imported = python(program).rpartition("imported")
-    assert "20 finished" in text
-    assert not {"pandas", "scipy"} & set(imported.split())
+    threads, searches = text.split()[-2:]
+    names = set(imported.split())
+    assert "finished" in text
+    assert not {"pandas", "scipy", "typer._adapters"} & names
+    parts = ("sim.catalogue.model", "sim.techniques", "sim.step_times.roofline", "sim.core.fleet")
+    assert not [n for n in names if n.removeprefix("servetwin.").startswith(parts)]
+    assert (threads, searches) == ("1", "0")
 
 
 @pytest.mark.parametrize(
