@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-import pandas as pd
-
 from servetwin.loadtest.report.rows import Row
 from servetwin.loadtest.report.token_counts import token_count_warnings
+from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.metrics import REASONING_COLUMNS, REQUEST_COLUMNS, derive, describe
 from servetwin.sim.records.run import Run
 from servetwin.workloads.program.package import shipped_json
@@ -29,8 +28,10 @@ LATE_LEAST_S = 0.005
 FULL_CPU_SHARE = 0.9
 
 
-def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
+def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> Frame:
     """Return the rows and what is computed from them, in the columns of a load test."""
+    import pandas as pd
+
     frame = derive(pd.DataFrame(rows))
     frame["warm_up"] = frame["scheduled_s"] < warm_up_s
     frame["ttft_sent_s"] = frame["first_token_s"] - frame["sent_s"]
@@ -39,7 +40,7 @@ def requests_frame(rows: Sequence[Row], warm_up_s: float = 0.0) -> pd.DataFrame:
 
 
 def delivered(
-    requests: pd.DataFrame, oversleeps_s: Sequence[float], cpu_share: float, forced: bool = False
+    requests: Frame, oversleeps_s: Sequence[float], cpu_share: float, forced: bool = False
 ) -> dict[str, Any]:
     """Return how well the load was delivered: rates, lateness, failures, and the client's verdict.
 
@@ -54,7 +55,7 @@ def delivered(
     - or the client uses more than 90 % of a core.
     """
     lag_s = describe(requests["sent_s"] - requests["scheduled_s"])
-    oversleep_p99_s = describe(pd.Series(oversleeps_s, dtype=float))["p99"]
+    oversleep_p99_s = describe(oversleeps_s)["p99"]
     failures = requests["error"].value_counts()
     cut_off = requests["sent_s"].notna()[requests["error"] == "cancelled"]
     limits = [
@@ -80,11 +81,11 @@ def delivered(
     }
 
 
-def _lag_limit_s(requests: pd.DataFrame) -> float:
+def _lag_limit_s(requests: Frame) -> float:
     return max(LATE_S, LATE_SHARE_OF_TTFT * (describe(requests["ttft_s"])["p50"] or 0.0))
 
 
-def _oversleep_limit_s(requests: pd.DataFrame) -> float:
+def _oversleep_limit_s(requests: Frame) -> float:
     tpot_s = describe(requests["tpot_s"])["p50"]
     return LATE_S if tpot_s is None else min(LATE_S, max(LATE_LEAST_S, tpot_s))
 
@@ -95,7 +96,7 @@ def _over(what: str, found_s: float | None, limit_s: float) -> str | None:
     return f"{what} {found_s * 1e3:.3g} ms, over {limit_s * 1e3:.3g} ms"
 
 
-def _rate_per_s(stamps_s: pd.Series) -> float | None:
+def _rate_per_s(stamps_s: Any) -> float | None:
     """Return the mean rate (n - 1) / span, as of a trace; None where the span is 0."""
     span_s = float(stamps_s.max() - stamps_s.min()) if len(stamps_s) else 0.0
     return (len(stamps_s) - 1) / span_s if span_s > 0 else None
@@ -105,7 +106,7 @@ _LISTED = 3
 _REFUSED, _BROKEN = "connect", "broken_stream"
 
 
-def outages(requests: pd.DataFrame) -> list[dict[str, Any]]:
+def outages(requests: Frame) -> list[dict[str, Any]]:
     """Return the times in which no connection was to be had.
 
     ``from_s`` is when its first request was sent, ``to_s`` when the first one was that got a

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.stream.doubts import LEAST_TOKENS
+from servetwin.sim.records.columns import Frame
 from servetwin.workloads.generators.prompts import prompt_text
 from servetwin.workloads.program.package import shipped_json
 from servetwin.workloads.tokenizer import LocalTokenizer
@@ -26,7 +27,7 @@ BUFFERED_SHARE = 0.05
 EARLY_SHARE = 0.05
 
 
-def token_count_warnings(requests: pd.DataFrame, forced: bool = False) -> list[str]:
+def token_count_warnings(requests: Frame, forced: bool = False) -> list[str]:
     """Return a line for each kind of guess in the token counts of the finished requests.
 
     First events that this client does not count as tokens, but others may, have a line too; and
@@ -42,7 +43,7 @@ def token_count_warnings(requests: pd.DataFrame, forced: bool = False) -> list[s
     return [*lines, *(_short_answers(finished) if forced else [])]
 
 
-def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
+def _count_warnings(finished: Frame) -> Iterator[str]:
     chunks, source = finished["chunk_s"].map(len), finished["tokens_from"]
     guessed = (source == "events") & ~finished["usage_doubt"].isin(OUTPUT_DOUBTS)
     several = finished["output_tokens"] >= SEVERAL * chunks
@@ -53,7 +54,7 @@ def _count_warnings(finished: pd.DataFrame) -> Iterator[str]:
     yield from _line("several", several, per_chunk=per_chunk)
 
 
-def _usage_warnings(finished: pd.DataFrame) -> Iterator[str]:
+def _usage_warnings(finished: Frame) -> Iterator[str]:
     """Yield a warning about counts of the server that cannot be true."""
     doubts = finished["usage_doubt"]
     counts = doubts.value_counts()
@@ -62,13 +63,13 @@ def _usage_warnings(finished: pd.DataFrame) -> Iterator[str]:
     yield from _line("prompt", doubts.isin(["prompt", "cached"]))
 
 
-def _short_answers(finished: pd.DataFrame) -> Iterator[str]:
+def _short_answers(finished: Frame) -> Iterator[str]:
     """Yield a warning about answers that end before the length that was forced."""
     known = finished["tokens_from"].isin(["usage", "token_ids"])
     yield from _line("short", known & (finished["output_tokens"] < finished["asked_output_tokens"]))
 
 
-def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
+def _buffer_warnings(finished: Frame) -> Iterator[str]:
     """Yield a warning about answers that came in one piece, if some surely did so by the server.
 
     Those that came so while the client stood still are counted with them then, else not at all.
@@ -80,7 +81,7 @@ def _buffer_warnings(finished: pd.DataFrame) -> Iterator[str]:
         yield from _line("buffered", buffered | unclear)
 
 
-def _first_token_warnings(finished: pd.DataFrame) -> Iterator[str]:
+def _first_token_warnings(finished: Frame) -> Iterator[str]:
     """Yield warnings about first events without text that come early."""
     before_s = finished["first_sure_s"] - finished["first_event_s"]
     early = before_s > EARLY_SHARE * (finished["first_sure_s"] - finished["sent_s"])
@@ -89,20 +90,18 @@ def _first_token_warnings(finished: pd.DataFrame) -> Iterator[str]:
         yield from _line(name, which, before=_ms(before_s[which]))
 
 
-def _line(name: str, which: pd.Series, **values: object) -> Iterator[str]:
+def _line(name: str, which: Any, **values: object) -> Iterator[str]:
     """Yield the text on some of the requests, if there are any."""
     if count := int(which.sum()):
         share = count / len(which)
         yield _TEXTS[name].format(count=count, of=len(which), share=share, **values)
 
 
-def _ms(durations_s: pd.Series) -> str:
+def _ms(durations_s: Any) -> str:
     return f"{1e3 * durations_s.median():.3g} ms (median)"
 
 
-def prompt_lengths_note(
-    requests: pd.DataFrame, trace: Trace, counted_by: str | None = None
-) -> str | None:
+def prompt_lengths_note(requests: Frame, trace: Trace, counted_by: str | None = None) -> str | None:
     """Return a line where the server counts other prompt lengths; None where they agree.
 
     ``counted_by`` names the tokenizer that counted the prompts of the trace; then a line says so

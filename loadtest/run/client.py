@@ -10,8 +10,6 @@ from dataclasses import asdict
 from itertools import chain
 from typing import Any
 
-import pandas as pd
-
 from servetwin.loadtest.endpoint import Endpoint
 from servetwin.loadtest.options import LoadOptions
 from servetwin.loadtest.plan.endpoint_limits import oversized
@@ -25,6 +23,7 @@ from servetwin.loadtest.run.progress import OnProgress, Progress, progress_repor
 from servetwin.loadtest.run.worker import WorkerJob
 from servetwin.loadtest.run.worker_client import WorkerClient, WorkerResult
 from servetwin.loadtest.run.worker_pool import merged, run_workers, worker_links
+from servetwin.sim.records.columns import Frame
 from servetwin.sim.records.run import Run, machine_facts
 from servetwin.sim.records.tasks import task_columns
 from servetwin.workloads.errors import LoadTestError
@@ -68,6 +67,8 @@ def run_load_test(
             zero, results = asyncio.run(run_workers(job, links, on_progress, journal))
         else:
             zero, client = _run_here(job, on_progress, journal)
+    import pandas as pd  # not beside the load
+
     with signals_deferred() as deferred:
         results = [client.result()] if client else results
         requests, extra = _recorded(job, results, client)
@@ -80,7 +81,7 @@ def run_load_test(
 
 def _recorded(
     job: WorkerJob, results: Sequence[WorkerResult], client: WorkerClient | None
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+) -> tuple[Frame, dict[str, Any]]:
     """Return the requests of all processes, and what was delivered."""
     endpoint, trace, options, _ = job
     rows = merged([result.rows for result in results])
@@ -135,7 +136,7 @@ def _lane_figures(lanes: LaneSource[Any], stopped: str | None) -> dict[str, Any]
     return lanes.figures()
 
 
-def _with_tasks_of(trace: Trace, requests: pd.DataFrame) -> pd.DataFrame:
+def _with_tasks_of(trace: Trace, requests: Frame) -> Frame:
     """Add the tasks of the requests, which were sent in the order of ``scheduled_s``."""
     by_id = {request.request_id: request for request in trace}
     names = requests.sort_values("scheduled_s", kind="stable")["request_id"]
@@ -155,9 +156,7 @@ def _with_journal(journal: Journal, on_progress: OnProgress | None) -> OnProgres
     return listen
 
 
-def delivery(
-    requests: pd.DataFrame, results: Sequence[WorkerResult], *, forced: bool
-) -> dict[str, Any]:
+def delivery(requests: Frame, results: Sequence[WorkerResult], *, forced: bool) -> dict[str, Any]:
     """Return ``delivered`` of all processes, and what went wrong in them.
 
     ``first_messages`` are by kind of failure. Requests on which the test itself hung up are no
