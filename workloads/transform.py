@@ -13,7 +13,7 @@ from servetwin.workloads.block_ids import Chains, Ids
 from servetwin.workloads.errors import TraceError
 from servetwin.workloads.fields import MAX_COUNT
 from servetwin.workloads.generators.arrivals import check_not_negative, check_positive
-from servetwin.workloads.generators.generate import with_arrivals
+from servetwin.workloads.generators.generate import require_short, with_arrivals
 from servetwin.workloads.graphs.lane_rules import LaneRules
 from servetwin.workloads.graphs.links import detach_orphans, links_of, tasks
 from servetwin.workloads.request import Request
@@ -30,6 +30,7 @@ def scale_rate(trace: Trace, factor: float) -> Trace:
     if not trace.requests:
         return trace
     start_s = trace.requests[0].arrival_s
+    require_short(len(trace), (trace.requests[-1].arrival_s - start_s) / factor)
     clock_s = None if trace.clock_s is None else trace.clock_s / factor
     return replace(trace, clock_s=clock_s).changed(
         f"rate scaled by {factor:g}",

@@ -99,7 +99,7 @@ class ReplicaLoads:
         return self._queues or [(0, 0)] * len(self.speeds)
 
     def hits(self, request: Request) -> list[int]:
-        """Return the tokens of a prompt that the caches of each replica hold now; none: all 0."""
+        """Return the tokens of a prompt in each cache now; an empty list: in none."""
         if self.before_report is not None:
             self.before_report()
         return [] if self.read_hits is None else self.read_hits(request)

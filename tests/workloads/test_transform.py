@@ -61,6 +61,12 @@ def test_scale_rate() -> None:
     assert (scaled.clock_s, scaled.notes) == (2.0, ("rate scaled by 2",))
 
 
+@pytest.mark.parametrize("rate_per_s", [1e-320, 1e-12])
+def test_a_rate_at_which_a_trace_would_last_too_long_is_refused(rate_per_s: float) -> None:
+    with pytest.raises(TraceError, match="a trace lasts at most 1e"):
+        at_rate(TRACE, rate_per_s)
+
+
 def test_scale_rate_scales_the_delays_of_followers() -> None:
     parent = Request("a", 2.0, 5, 1)
     follower = Request("b", 8.0, 5, 1, parent_ids=("a",), delay_s=6.0)

@@ -99,10 +99,15 @@ def arrival_times_s(
     if process is None:
         return np.zeros(count)
     times_s = np.concatenate([[0.0], np.cumsum(process.gaps_s(count - 1, rng))]).round(6)
-    if not times_s[-1] <= MAX_SECONDS:
-        last_s = f"{count:,} arrivals would take {times_s[-1]:.3g} s"
-        raise TraceError(f"--rate: {last_s}; a trace lasts at most {MAX_SECONDS:.3g} s")
+    require_short(count, times_s[-1])
     return times_s
+
+
+def require_short(count: int, last_s: float) -> None:
+    """Raise ``TraceError`` where arrivals take longer than a trace may."""
+    if not last_s <= MAX_SECONDS:
+        lasts = f"{count:,} arrivals would take {last_s:.3g} s"
+        raise TraceError(f"--rate: {lasts}; a trace lasts at most {MAX_SECONDS:.3g} s")
 
 
 def with_arrivals(trace: Trace, rate_per_s: float, seed: int) -> Trace:
