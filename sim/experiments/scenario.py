@@ -249,7 +249,8 @@ def replicate(
         factor = draw_extrapolation_factor(np.random.default_rng(extrapolation_seed))
     drawing = np.random.default_rng(coefficient_seed) if draw else None
     build = partial(build_scheduler, check=scenario.check)
-    layout = build(scenario.policies).memory.layout
+    scheduler, acceptance = build(scenario.policies), scenario.profile.acceptance
+    layout = scheduler.memory.layout
     models = [_model(p.step_time(layout), drawing, factor) for p in scenario.profiles]
     cluster = scenario.cluster
     closed_loop = cluster.closed_loop is not False and form_a_loop(trace)
@@ -265,9 +266,7 @@ def replicate(
             fleet=cluster.fleet,
         )  # fmt: skip
     else:
-        scheduler = build(scenario.policies)
-        fit = scenario.profile.step_time(scheduler.memory.layout)
-        acceptance = scenario.profile.acceptance
+        fit = scenario.profile.step_time(layout)
         noise = StepNoise(fit.noise_factors(), np.random.default_rng(noise_seed))
         run = simulate(
             trace, scheduler, models[0], noise=noise, macro=macro, recorder=recorder,
